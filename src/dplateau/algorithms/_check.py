@@ -1,0 +1,66 @@
+"""One place that reads numbers: every refusal names the field, the value and what would work."""
+
+from __future__ import annotations
+
+import math
+import numbers
+
+from dplateau.errors import InvalidInput
+
+
+def put(target: object, name: str, value: object) -> None:
+    """Set a field of a frozen dataclass while it is being made."""
+    object.__setattr__(target, name, value)
+
+
+def real(name: str, value: object) -> float:
+    """Return ``value`` as a float, refusing what is not one real number (NaN included)."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InvalidInput(f"{name} must be a real number; got {value!r}")
+    number = float(value)
+    if math.isnan(number):
+        raise InvalidInput(f"{name} must be a real number; got NaN")
+    return number
+
+
+def positive(name: str, value: object, *, infinite: bool = False) -> float:
+    """Return a number above zero, finite unless ``infinite`` is allowed."""
+    number = real(name, value)
+    if number <= 0 or (math.isinf(number) and not infinite):
+        kind = "above 0" if infinite else "finite and above 0"
+        raise InvalidInput(f"{name} must be {kind}; got {number:g}")
+    return number
+
+
+def nonnegative(name: str, value: object) -> float:
+    """Return a finite number that is zero or more."""
+    number = real(name, value)
+    if number < 0 or math.isinf(number):
+        raise InvalidInput(f"{name} must be finite and at least 0; got {number:g}")
+    return number
+
+
+def whole(name: str, value: object, *, least: int = 1) -> int:
+    """Return an integer of at least ``least``; 3.0 counts as 3, 3.5 is refused."""
+    number = real(name, value)
+    if not math.isfinite(number) or number != math.floor(number):
+        raise InvalidInput(f"{name} must be a whole number; got {value!r}")
+    if number < least:
+        raise InvalidInput(f"{name} must be at least {least}; got {value!r}")
+    return int(number)
+
+
+def choice(name: str, value: object, options: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of ``options``."""
+    if not isinstance(value, str) or value not in options:
+        listed = ", ".join(repr(option) for option in options)
+        raise InvalidInput(f"{name} must be one of {listed}; got {value!r}")
+    return value
+
+
+def probability(name: str, value: object) -> float:
+    """Return a number strictly between 0 and 1."""
+    number = real(name, value)
+    if not 0 < number < 1:
+        raise InvalidInput(f"{name} must lie strictly between 0 and 1; got {number:g}")
+    return number

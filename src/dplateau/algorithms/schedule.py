@@ -1,0 +1,102 @@
+"""A value that may change from step to step, stored as runs of equal values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dplateau.algorithms import _check
+from dplateau.errors import InvalidInput
+from dplateau.numerics.types import FloatArray
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One positive value per step: ``blocks`` of (value, number of steps), in order.
+
+    >>> Schedule.of([1.0, 1.0, 0.5])
+    Schedule(blocks=((1.0, 2), (0.5, 1)))
+    >>> Schedule.of([1.0, 1.0, 0.5]).values()
+    array([1. , 1. , 0.5])
+    """
+
+    blocks: tuple[tuple[float, int], ...]
+
+    def __post_init__(self) -> None:
+        """Check every block, and merge equal neighbours so that equal schedules are equal."""
+        if not self.blocks:
+            raise InvalidInput("a schedule needs at least one value")
+        merged: list[tuple[float, int]] = []
+        for value, count in self.blocks:
+            value = _check.positive("a schedule's value", value)
+            count = _check.whole("a schedule's block length", count)
+            if merged and merged[-1][0] == value:
+                merged[-1] = (value, merged[-1][1] + count)
+            else:
+                merged.append((value, count))
+        object.__setattr__(self, "blocks", tuple(merged))
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Schedule:
+        """Run-length encode one value per step."""
+        array = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=float)
+        if array.ndim != 1 or array.size == 0:
+            raise InvalidInput("a schedule is a non-empty list of numbers, one per step")
+        if not np.all(np.isfinite(array) & (array > 0)):
+            bad = array[~(np.isfinite(array) & (array > 0))][0]
+            raise InvalidInput(f"every value of a schedule must be finite and above 0; got {bad:g}")
+        starts = np.flatnonzero(np.r_[True, array[1:] != array[:-1]])
+        counts = np.diff(np.r_[starts, array.size])
+        return cls(tuple((float(array[i]), int(k)) for i, k in zip(starts, counts, strict=True)))
+
+    def __len__(self) -> int:
+        """Return the number of steps."""
+        return sum(count for _, count in self.blocks)
+
+    def values(self) -> FloatArray:
+        """Return one value per step."""
+        values, counts = zip(*self.blocks, strict=True)
+        return np.repeat(np.array(values, dtype=float), counts)
+
+    def scaled(self, factor: float) -> Schedule:
+        """Multiply every value by ``factor``."""
+        return Schedule(tuple((value * factor, count) for value, count in self.blocks))
+
+    def to_json(self) -> list[list[float]]:
+        """Return ``[[value, count], ...]``."""
+        return [[value, count] for value, count in self.blocks]
+
+
+PerStep = float | Schedule
+
+
+def per_step(name: str, value: object) -> PerStep:
+    """Read a positive number, a schedule, or a sequence of one number per step."""
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, np.ndarray | list | tuple):
+        return Schedule.of(value)
+    return _check.positive(name, value)
+
+
+def times(left: PerStep, right: PerStep) -> PerStep:
+    """Multiply two per-step values; the result is a schedule if either is."""
+    if not isinstance(left, Schedule):
+        return right.scaled(left) if isinstance(right, Schedule) else left * right
+    if not isinstance(right, Schedule):
+        return left.scaled(right)
+    return Schedule.of(left.values() * right.values())
+
+
+def over(left: PerStep, right: PerStep) -> PerStep:
+    """Divide two per-step values; the result is a schedule if either is."""
+    if not isinstance(right, Schedule):
+        return times(left, 1.0 / right)
+    return times(left, Schedule(tuple((1.0 / value, count) for value, count in right.blocks)))
+
+
+def values_over(value: PerStep, steps: int) -> FloatArray:
+    """Return ``steps`` values, repeating a constant."""
+    return value.values() if isinstance(value, Schedule) else np.full(steps, value)

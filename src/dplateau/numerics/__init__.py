@@ -1,0 +1,1 @@
+"""Log-space numerics: the only room that writes special functions, tails and inversions."""
