@@ -1,0 +1,95 @@
+# Everything runs from here, on a machine with Python 3.11 or later, pip and make.
+#
+#   make setup     an environment in .venv with the locked packages and the library itself
+#   make demo      setup, then the guided tour of the library
+#   make test      lint, types, doctests and the whole test suite
+#   make falsify   the long search for a run that leaks more than its certificate says
+#   make bench     timings of the accountant
+#   make lock      resolve the dependencies again and rewrite locks/
+#   make clean     delete the environments and everything that was built
+#
+# Choose another interpreter with, for instance, `make setup PYTHON=python3.13`.
+
+PYTHON ?= python3
+JOBS ?= auto
+
+VENV := .venv
+BIN := $(VENV)/bin
+LOCKER := .venv-lock
+
+RUN := $(VENV)/.installed-run
+TEST := $(VENV)/.installed-test
+
+# Locked packages first, each checked against its hash; then the library, which resolves nothing.
+INSTALL_LOCK = $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r
+INSTALL_SELF = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	--no-deps --no-build-isolation --editable .
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test lint types suite falsify bench lock clean
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
+
+setup: $(RUN)
+
+demo: $(RUN)
+	$(BIN)/python -m dplateau demo
+
+test: lint types suite
+
+lint: $(TEST)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(TEST)
+	$(BIN)/mypy
+
+suite: $(TEST)
+	$(BIN)/python -m pytest -n $(JOBS)
+
+falsify: $(RUN)
+	$(BIN)/python -m dplateau.audit.falsify
+
+bench: $(RUN)
+	$(BIN)/python benchmarks/accounting.py
+
+# Some systems ship venv without its copy of pip; their own pip then fills the environment.
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed")'
+	$(PYTHON) -m venv $(VENV) || { \
+		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
+		$(PYTHON) -m pip --python $(BIN)/python install --quiet pip; }
+
+# Stamps: a changed lock or a changed pyproject.toml installs again, anything else does not.
+$(RUN): locks/run.txt pyproject.toml | $(BIN)/python
+	$(INSTALL_LOCK) locks/run.txt
+	$(INSTALL_SELF)
+	@touch $@
+
+# The test lock contains the run lock, so one installation counts for both.
+$(TEST): locks/test.txt pyproject.toml | $(BIN)/python
+	$(INSTALL_LOCK) locks/test.txt
+	$(INSTALL_SELF)
+	@touch $(RUN) $@
+
+# Local mirrors and wheel folders are left out on purpose, so that the hashes are those of the
+# public registry; the oldest supported Python resolves, because newer ones take its pins too.
+LOCK_ENV := env -u PIP_INDEX_URL -u PIP_EXTRA_INDEX_URL -u PIP_FIND_LINKS -u PIP_NO_INDEX \
+	PIP_CONFIG_FILE=/dev/null
+PIP_COMPILE = $(LOCK_ENV) $(LOCKER)/bin/python -m piptools compile --quiet --no-config --upgrade \
+	--generate-hashes --allow-unsafe --strip-extras --no-header --no-emit-options --all-build-deps
+
+lock:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "lock with PYTHON=python3.11")'
+	rm -rf $(LOCKER)
+	$(PYTHON) -m venv $(LOCKER)
+	$(LOCK_ENV) $(LOCKER)/bin/python -m pip install --quiet --disable-pip-version-check pip-tools
+	$(PIP_COMPILE) --extra all --output-file locks/run.txt pyproject.toml
+	$(PIP_COMPILE) --extra test --constraint locks/run.txt --output-file locks/test.txt pyproject.toml
+	rm -rf $(LOCKER)
+
+clean:
+	rm -rf $(VENV) $(LOCKER) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .falsify
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
