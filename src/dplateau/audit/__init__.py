@@ -1,0 +1,73 @@
+"""Proved lower bounds on the privacy loss, from exact one-dimensional runs of the algorithms.
+
+Nothing here is shared with the upper bounds, which it exists to refute. Names are loaded on first
+use, so that importing the package stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dplateau.audit.events import HalfLine, delta_from_brackets, epsilon_from_brackets
+    from dplateau.audit.inclusion import Always, Bernoulli, Inclusion, Once, Periodic, Shuffled
+    from dplateau.audit.laws import TailBracket
+    from dplateau.audit.lower_bounds import lower_bound, problems_of
+    from dplateau.audit.problems import (
+        LowerBound,
+        WalkProblem,
+        final_laws,
+        lower_delta,
+        lower_epsilon,
+        solve,
+    )
+
+_HOMES = {
+    "HalfLine": "events",
+    "delta_from_brackets": "events",
+    "epsilon_from_brackets": "events",
+    "Always": "inclusion",
+    "Bernoulli": "inclusion",
+    "Inclusion": "inclusion",
+    "Once": "inclusion",
+    "Periodic": "inclusion",
+    "Shuffled": "inclusion",
+    "TailBracket": "laws",
+    "lower_bound": "lower_bounds",
+    "problems_of": "lower_bounds",
+    "LowerBound": "problems",
+    "WalkProblem": "problems",
+    "final_laws": "problems",
+    "lower_delta": "problems",
+    "lower_epsilon": "problems",
+    "solve": "problems",
+}
+
+__all__ = [
+    "Always",
+    "Bernoulli",
+    "HalfLine",
+    "Inclusion",
+    "LowerBound",
+    "Once",
+    "Periodic",
+    "Shuffled",
+    "TailBracket",
+    "WalkProblem",
+    "delta_from_brackets",
+    "epsilon_from_brackets",
+    "final_laws",
+    "lower_bound",
+    "lower_delta",
+    "lower_epsilon",
+    "problems_of",
+    "solve",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
