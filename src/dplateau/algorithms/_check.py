@@ -17,7 +17,10 @@ def real(name: str, value: object) -> float:
     """Return ``value`` as a float, refusing what is not one real number (NaN included)."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidInput(f"{name} must be a real number; got {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidInput(f"{name} is too large for a double-precision number") from None
     if math.isnan(number):
         raise InvalidInput(f"{name} must be a real number; got NaN")
     return number
@@ -47,7 +50,7 @@ def whole(name: str, value: object, *, least: int = 1) -> int:
         raise InvalidInput(f"{name} must be a whole number; got {value!r}")
     if number < least:
         raise InvalidInput(f"{name} must be at least {least}; got {value!r}")
-    return int(number)
+    return int(value) if isinstance(value, numbers.Integral) else int(number)
 
 
 def choice(name: str, value: object, options: tuple[str, ...]) -> str:

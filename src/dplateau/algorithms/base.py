@@ -161,7 +161,9 @@ class Run:
         """Return T: the steps given, or ceil(epochs * n / batch_size)."""
         if self.duration.name == "steps":
             return _check.whole("steps", self.duration.value)
-        return math.ceil(fraction(self.duration.value) * self.n / fraction(self.batch_size))
+        # q as stated, not q * n / n: a rounded product could add a step.
+        share = fraction(self.batch.value) / (self.n if self.batch.name == "batch_size" else 1)
+        return math.ceil(fraction(self.duration.value) / share)
 
     def _check_together(self) -> None:
         """Refuse combinations that describe nothing, or for which no theorem is known."""

@@ -102,7 +102,10 @@ class LossGeometry:
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> LossGeometry:
         """Read what :meth:`to_dict` wrote."""
-        return cls(**{"lipschitz": math.inf, **found})
+        try:
+            return cls(**{"lipschitz": math.inf, **found})
+        except TypeError as error:
+            raise InvalidInput(f"loss: {error}") from None
 
 
 def _pair(name: str, value: object, meaning: str) -> tuple[object, object]:

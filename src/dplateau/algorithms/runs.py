@@ -262,11 +262,18 @@ def run_from_dict(found: dict[str, Any]) -> Run:
         arguments["domain"] = domain_from_dict(arguments["domain"])
     for name in ("learning_rate", *noise.CONVENTIONS):
         if isinstance(arguments.get(name), list):
-            arguments[name] = Schedule(tuple((value, count) for value, count in arguments[name]))
+            arguments[name] = _schedule_from_json(name, arguments[name])
     try:
         return RUNS[kind](**arguments)
     except TypeError as error:
         raise InvalidInput(f"{kind}: {error}") from None
+
+
+def _schedule_from_json(name: str, blocks: list[Any]) -> Schedule:
+    try:
+        return Schedule(tuple((value, count) for value, count in blocks))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{name} must hold pairs [value, count]; {error}") from None
 
 
 def _duration(steps: int | None, epochs: float | None) -> Given:

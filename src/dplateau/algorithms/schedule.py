@@ -41,7 +41,7 @@ class Schedule:
     @classmethod
     def of(cls, values: Iterable[float]) -> Schedule:
         """Run-length encode one value per step."""
-        array = np.asarray(values if isinstance(values, np.ndarray) else list(values), dtype=float)
+        array = _numbers(values)
         if array.ndim != 1 or array.size == 0:
             raise InvalidInput("a schedule is a non-empty list of numbers, one per step")
         if not np.all(np.isfinite(array) & (array > 0)):
@@ -69,6 +69,15 @@ class Schedule:
         return [[value, count] for value, count in self.blocks]
 
 
+def _numbers(values: Iterable[float]) -> FloatArray:
+    """Return an array of floats, refusing text, booleans and lists in the list."""
+    if not isinstance(values, np.ndarray):
+        return np.array([_check.real("a schedule's value", value) for value in values])
+    if values.dtype.kind not in "iuf":
+        raise InvalidInput(f"a schedule holds real numbers; got an array of {values.dtype}")
+    return values.astype(float)
+
+
 PerStep = float | Schedule
 
 
@@ -77,7 +86,10 @@ def per_step(name: str, value: object) -> PerStep:
     if isinstance(value, Schedule):
         return value
     if isinstance(value, np.ndarray | list | tuple):
-        return Schedule.of(value)
+        try:
+            return Schedule.of(value)
+        except InvalidInput as error:
+            raise InvalidInput(f"{name}: {error}") from None
     return _check.positive(name, value)
 
 

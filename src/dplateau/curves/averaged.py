@@ -1,0 +1,107 @@
+"""The average of several compositions of the same pairs, in each order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
+from dplateau.errors import InvalidInput
+from dplateau.numerics.loss_family import LossFamily, compose_family
+from dplateau.numerics.pairs import DominatingPair
+from dplateau.numerics.solve import smallest_where
+from dplateau.numerics.types import FloatArray
+
+_SMALLEST_TARGET, _LARGEST_TARGET = 1e-279, 0.5
+_ROUND_UP = 1 + 1e-12
+
+
+@dataclass(frozen=True)
+class AveragedLossCurve(PrivacyCurve):
+    """delta(eps) = max over orders of sum_k weights[k] delta_k(eps), plus ``extra_delta``.
+
+    Row k composes ``counts[k][i]`` copies of ``pairs[i]``. Rows must be ordered by exposure: a
+    release that is covered by one row is covered by every later one.
+    """
+
+    pairs: tuple[DominatingPair, ...]
+    counts: tuple[tuple[int, ...], ...]
+    weights: tuple[float, ...]
+    extra_delta: float = 0.0
+    # How much of epsilon the grid may cost: a coarse curve is as sound, only looser.
+    resolution: float = 1e-3
+
+    def __post_init__(self) -> None:
+        """Check shapes and weights."""
+        widths = {len(row) for row in self.counts}
+        if widths != {len(self.pairs)} or len(self.counts) != len(self.weights):
+            raise InvalidInput("an average needs one weight per row and one count per pair")
+        if not (min(self.weights) >= 0 and self.extra_delta >= 0):
+            raise InvalidInput("the weights of an average are at least 0")
+
+    def epsilon(self, delta: float) -> float:
+        """Invert delta(epsilon) on compositions centred at the delta asked for."""
+        target = checked_delta(delta)
+        room = target - self.extra_delta * _ROUND_UP
+        if room <= 0:
+            return math.inf
+        family = self._family(self._centre(target))
+        if self._delta_of(family, 0.0) <= target:
+            return 0.0
+        top = 1.0
+        while self._delta_of(family, top) > target:
+            top *= 2
+            if top > 1e7:
+                return math.inf
+        return smallest_where(
+            lambda eps: self._delta_of(family, eps) <= target, 0.0, top, rtol=self.resolution * 1e-4
+        )
+
+    def delta(self, epsilon: float) -> float:
+        """Return the smallest delta found, re-centring the compositions on what they give."""
+        eps = checked_epsilon(epsilon)
+        best, target = 1.0, 1e-6
+        for _ in range(5):
+            found = self._delta_of(self._family(target), eps)
+            best = min(best, found)
+            power = 10.0 ** math.floor(math.log10(max(found, _SMALLEST_TARGET)))
+            wanted = min(max(power, _SMALLEST_TARGET), _LARGEST_TARGET)
+            if wanted / 30 < target < wanted * 30 or found <= 2 * self.extra_delta:
+                break
+            target = wanted
+        return best
+
+    def average_deltas(
+        self, epsilons: FloatArray, weights: FloatArray, target: float
+    ) -> FloatArray:
+        """Return delta for each row of other weights and each epsilon, without ``extra_delta``.
+
+        ``target`` is the delta around which the compositions are centred.
+        """
+        family = self._family(self._centre(target))
+        return family.deltas(epsilons, weights) * _ROUND_UP
+
+    def _centre(self, delta: float) -> float:
+        """Return the delta to centre on: what the failures leave of the one asked for."""
+        return min(max(delta - self.extra_delta, _SMALLEST_TARGET), _LARGEST_TARGET)
+
+    def _delta_of(self, family: LossFamily, epsilon: float) -> float:
+        total = family.delta(epsilon, np.array(self.weights)) + self.extra_delta
+        return min(1.0, total * _ROUND_UP)
+
+    def _family(self, target: float) -> LossFamily:
+        return _composed(self.pairs, self.counts, target, self.resolution)
+
+
+@lru_cache(maxsize=64)
+def _composed(
+    pairs: tuple[DominatingPair, ...],
+    counts: tuple[tuple[int, ...], ...],
+    target: float,
+    resolution: float,
+) -> LossFamily:
+    rows = np.array(counts, dtype=float)
+    return compose_family(pairs, rows, target_delta=target, rtol=resolution)

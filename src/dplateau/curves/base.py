@@ -1,0 +1,99 @@
+"""The one interface of every privacy curve."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.numerics.pairs import DominatingPair
+
+# Orders of epsilon tried when a trade-off curve is read off delta(epsilon): any choice is valid.
+_TRADEOFF_EPSILONS = np.r_[0.0, np.geomspace(1e-4, 1e3, 141)]
+
+
+class PrivacyCurve(ABC):
+    """An upper bound on the privacy loss of one release, at every delta.
+
+    All numbers are claims: ``delta`` and ``epsilon`` round up, ``tradeoff`` rounds down.
+    """
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """Return a delta for which the release is (epsilon, delta)-private; epsilon >= 0."""
+
+    @abstractmethod
+    def epsilon(self, delta: float) -> float:
+        """Return an epsilon >= 0 for which the release is (epsilon, delta)-private."""
+
+    def tradeoff(self, fpr: float) -> float:
+        """Return a lower bound on any attack's false-negative rate at false-positive rate ``fpr``.
+
+        The default reads it off delta(epsilon): 1 - fnr <= e^eps fpr + delta in both orders.
+        """
+        alpha = checked_rate(fpr)
+        best = 0.0
+        for eps in _TRADEOFF_EPSILONS.tolist():
+            growth = math.exp(min(eps, 700.0))
+            if max(1.0 - growth * alpha, (1.0 - alpha) / growth) <= best:
+                break  # not even delta = 0 would help from here on
+            free = 1.0 - self.delta(eps)
+            best = max(best, free - growth * alpha, (free - alpha) / growth)
+        return best * (1 - 1e-12)
+
+    def rdp(self, alpha: float) -> float:
+        """Return the Rényi divergence bound of order ``alpha``, or refuse."""
+        raise NotApplicable(
+            f"{type(self).__name__} is known through delta(epsilon) only, which bounds no Rényi "
+            f"divergence of order {alpha:g}; use epsilon(delta), delta(epsilon) or tradeoff(fpr)"
+        )
+
+    def group(self, size: int) -> PrivacyCurve:
+        """Return the curve for ``size`` records that change together."""
+        from dplateau.curves.combined import GroupCurve
+
+        return self if checked_size(size) == 1 else GroupCurve(self, size)
+
+    def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
+        """Return the dominating pairs (and their repeats) this curve is made of, if it is so made.
+
+        Curves that have them compose exactly, as privacy-loss distributions.
+        """
+        return None
+
+
+def checked_epsilon(epsilon: float) -> float:
+    """Refuse an epsilon that is negative or not a number."""
+    if math.isnan(epsilon) or epsilon < 0:
+        raise InvalidInput(f"epsilon must be at least 0; got {epsilon!r}")
+    return float(epsilon)
+
+
+def checked_delta(delta: float) -> float:
+    """Refuse a delta outside (0, 1]; delta = 0 has no finite epsilon under Gaussian noise."""
+    if math.isnan(delta) or not 0 < delta <= 1:
+        raise InvalidInput(f"delta must lie in (0, 1]; got {delta!r}")
+    return float(delta)
+
+
+def checked_rate(fpr: float) -> float:
+    """Refuse a false-positive rate outside [0, 1]."""
+    if math.isnan(fpr) or not 0 <= fpr <= 1:
+        raise InvalidInput(f"fpr must lie in [0, 1]; got {fpr!r}")
+    return float(fpr)
+
+
+def checked_order(alpha: float) -> float:
+    """Refuse a Rényi order of at most one."""
+    if not alpha > 1 or math.isinf(alpha):
+        raise InvalidInput(f"a Rényi order must be finite and above 1; got {alpha!r}")
+    return float(alpha)
+
+
+def checked_size(size: int) -> int:
+    """Refuse a group without records."""
+    if isinstance(size, bool) or not math.isfinite(size) or size != int(size) or size < 1:
+        raise InvalidInput(f"a group holds a whole number of records, at least 1; got {size!r}")
+    return int(size)

@@ -1,0 +1,226 @@
+"""Curves made of curves: averages, groups, subsampling, minima and the simplest compositions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon, checked_size
+from dplateau.errors import InvalidInput
+from dplateau.numerics.solve import smallest_where
+
+_ROUND_UP = 1 + 1e-13
+
+
+@dataclass(frozen=True)
+class MixtureCurve(PrivacyCurve):
+    """delta(eps) = sum_k weights[k] * curves[k].delta(eps) + extra_delta.
+
+    The hockey stick is jointly convex, so this covers a release that is, with probability
+    weights[k] and independently of the data, as private as curves[k], and that fails outright
+    with probability ``extra_delta``.
+    """
+
+    weights: tuple[float, ...]
+    curves: tuple[PrivacyCurve, ...]
+    extra_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the weights (they may sum to more than one: that only claims less)."""
+        if len(self.weights) != len(self.curves) or not self.curves:
+            raise InvalidInput("a mixture needs one weight for each of its curves")
+        if not (min(self.weights) >= 0 and sum(self.weights) >= 1 - 1e-9 and self.extra_delta >= 0):
+            raise InvalidInput("the weights of a mixture are at least 0 and sum to one or more")
+
+    def delta(self, epsilon: float) -> float:
+        """Return the average of the deltas."""
+        eps = checked_epsilon(epsilon)
+        parts = (w * c.delta(eps) for w, c in zip(self.weights, self.curves, strict=True) if w > 0)
+        return min(1.0, math.fsum([*parts, self.extra_delta]) * _ROUND_UP)
+
+    def epsilon(self, delta: float) -> float:
+        """Invert delta(epsilon), rounding up; infinite if ``extra_delta`` alone exceeds delta."""
+        target = checked_delta(delta)
+        room = target - self.extra_delta * _ROUND_UP
+        if room <= 0:
+            return math.inf
+        # Every part at the room left is enough for the average: a bracket that always holds.
+        most = max(c.epsilon(min(1.0, room / (2 * sum(self.weights)))) for c in self.curves)
+        return _searched_epsilon(self, target, most if math.isfinite(most) else 1.0)
+
+
+@dataclass(frozen=True)
+class BestCurve(PrivacyCurve):
+    """The minimum of several bounds on the same release, at every delta."""
+
+    curves: tuple[PrivacyCurve, ...]
+
+    def delta(self, epsilon: float) -> float:
+        """Return the smallest delta."""
+        return min(curve.delta(epsilon) for curve in self.curves)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the smallest epsilon."""
+        return min(curve.epsilon(delta) for curve in self.curves)
+
+
+@dataclass(frozen=True)
+class GroupCurve(PrivacyCurve):
+    """``size`` records change together: delta_k(eps) = (e^eps - 1) / (e^{eps/k} - 1) delta(eps/k).
+
+    Vadhan, "The complexity of differential privacy" (2017), Lemma 2.2, read as a curve.
+    """
+
+    curve: PrivacyCurve
+    size: int
+
+    def __post_init__(self) -> None:
+        """Check the size."""
+        object.__setattr__(self, "size", checked_size(self.size))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the summed geometric series of deltas."""
+        eps = checked_epsilon(epsilon)
+        one = self.curve.delta(eps / self.size)
+        if one == 0:
+            return 0.0
+        steps = np.arange(self.size) * (eps / self.size)
+        log_sum = float(np.logaddexp.reduce(steps))
+        return min(1.0, math.exp(min(0.0, log_sum + math.log(one))) * _ROUND_UP)
+
+    def epsilon(self, delta: float) -> float:
+        """Invert delta(epsilon), rounding up."""
+        target = checked_delta(delta)
+        return _searched_epsilon(self, target, max(1e-3, self.curve.epsilon(target)))
+
+
+@dataclass(frozen=True)
+class SubsampledCurve(PrivacyCurve):
+    """Amplification of an (eps, delta) curve by a sample of rate q: q delta at log(1 + q(e^eps-1)).
+
+    Balle, Barthe, Gaboardi (2018), Theorems 8 and 9.
+    """
+
+    curve: PrivacyCurve
+    sampling_rate: float
+
+    def __post_init__(self) -> None:
+        """Check the rate."""
+        if not 0 < self.sampling_rate <= 1:
+            raise InvalidInput(f"a sampling rate lies in (0, 1]; got {self.sampling_rate!r}")
+
+    def delta(self, epsilon: float) -> float:
+        """Return q times the delta at the epsilon that is amplified to ``epsilon``."""
+        q, eps = self.sampling_rate, checked_epsilon(epsilon)
+        inner = math.log1p(math.expm1(eps) / q) if eps < 600 else eps - math.log(q)
+        return min(1.0, q * self.curve.delta(inner * (1 - 1e-14)) * _ROUND_UP)
+
+    def epsilon(self, delta: float) -> float:
+        """Return log(1 + q (e^eps' - 1)) with eps' taken at delta / q."""
+        q, target = self.sampling_rate, checked_delta(delta)
+        if target >= q:
+            return 0.0
+        inner = self.curve.epsilon(target / q * (1 - 1e-15))
+        if inner < 700:
+            return math.log1p(q * math.expm1(inner)) * _ROUND_UP
+        return float(np.logaddexp(0.0, inner + math.log(q))) * _ROUND_UP
+
+
+@dataclass(frozen=True)
+class NaiveCompositionCurve(PrivacyCurve):
+    """Basic composition of ``count`` equal releases: (T eps', T delta')."""
+
+    step: PrivacyCurve
+    count: int
+
+    def delta(self, epsilon: float) -> float:
+        """Return T times the step's delta at epsilon / T."""
+        each = checked_epsilon(epsilon) / self.count * (1 - 1e-15)
+        return min(1.0, self.count * self.step.delta(each) * _ROUND_UP)
+
+    def epsilon(self, delta: float) -> float:
+        """Return T times the step's epsilon at delta / T."""
+        each = checked_delta(delta) / self.count * (1 - 1e-15)
+        return self.count * self.step.epsilon(each) * _ROUND_UP
+
+
+@dataclass(frozen=True)
+class AdvancedCompositionCurve(PrivacyCurve):
+    """Advanced composition: eps' sqrt(2T log(1/d'')) + T eps' tanh(eps'/2) at T d' + d''.
+
+    Dwork, Rothblum, Vadhan (2010) with the sharper mean of Dwork and Roth (2014), section 3.5;
+    the share of delta given to d'' is chosen from a grid (any share is valid).
+    """
+
+    step: PrivacyCurve
+    count: int
+
+    def epsilon(self, delta: float) -> float:
+        """Return the best over the shares of delta."""
+        target = checked_delta(delta)
+        return min(self._epsilon_at(target, share) for share in (0.5, 0.1, 0.01, 0.9, 0.99))
+
+    def _epsilon_at(self, target: float, share: float) -> float:
+        each = self.step.epsilon(target * (1 - share) / self.count)
+        spread = each * math.sqrt(2 * self.count * math.log(1 / (share * target)))
+        return (spread + self.count * each * math.tanh(each / 2)) * _ROUND_UP
+
+    def delta(self, epsilon: float) -> float:
+        """Invert epsilon(delta), rounding up."""
+        return _delta_where(self, checked_epsilon(epsilon))
+
+
+def _searched_epsilon(curve: PrivacyCurve, delta: float, first: float) -> float:
+    """Return the smallest epsilon found at which ``curve`` claims at most ``delta``.
+
+    The search goes up from ``first`` in small steps: some curves rise again further up.
+    """
+    if curve.delta(0.0) <= delta:
+        return 0.0
+    most = first
+    while curve.delta(most) > delta:
+        most *= 1.25
+        if most > 1e9:
+            return math.inf
+    return smallest_where(lambda eps: curve.delta(eps) <= delta, 0.0, most)
+
+
+@dataclass(frozen=True)
+class BasicCompositionCurve(PrivacyCurve):
+    """Basic composition of different releases: epsilons add and deltas add.
+
+    The split of delta is chosen from a few proportions (any split is valid).
+    """
+
+    curves: tuple[PrivacyCurve, ...]
+
+    def epsilon(self, delta: float) -> float:
+        """Return the best sum of epsilons over the splits tried."""
+        target = checked_delta(delta)
+        if len(self.curves) == 1:
+            return self.curves[0].epsilon(target)
+        equal = [1.0 / len(self.curves)] * len(self.curves)
+        # A release with a steeper curve profits more from a larger share of delta.
+        gains = [max(1e-12, c.epsilon(target / 100) - c.epsilon(target)) for c in self.curves]
+        tilted = [gain / sum(gains) for gain in gains] if math.isfinite(sum(gains)) else equal
+        return min(self._sum(target, shares) for shares in (equal, tilted)) * _ROUND_UP
+
+    def _sum(self, delta: float, shares: list[float]) -> float:
+        pairs = zip(self.curves, shares, strict=True)
+        return math.fsum(curve.epsilon(delta * share * (1 - 1e-12)) for curve, share in pairs)
+
+    def delta(self, epsilon: float) -> float:
+        """Invert epsilon(delta), rounding up."""
+        return _delta_where(self, checked_epsilon(epsilon))
+
+
+def _delta_where(curve: PrivacyCurve, epsilon: float) -> float:
+    """Return the smallest delta at which ``curve`` claims at most ``epsilon``."""
+    if curve.epsilon(1.0) > epsilon:
+        return 1.0
+    log_delta = smallest_where(
+        lambda log: curve.epsilon(math.exp(log)) <= epsilon, math.log(1e-300), 0.0
+    )
+    return min(1.0, math.exp(log_delta) * _ROUND_UP)

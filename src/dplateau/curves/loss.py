@@ -1,0 +1,64 @@
+"""Curves composed numerically from one-dimensional dominating pairs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
+from dplateau.numerics.pairs import DominatingPair
+from dplateau.numerics.privacy_loss import PldResult, compose_pairs
+
+Parts = tuple[tuple[DominatingPair, int], ...]
+# Deltas between which a composition is centred; outside, the last one is still valid, only looser.
+_SMALLEST_TARGET, _LARGEST_TARGET = 1e-279, 0.5
+
+
+@dataclass(frozen=True)
+class LossCurve(PrivacyCurve):
+    """The composition of ``parts`` (pairs with their repeats), pessimistic, both orders.
+
+    >>> from dplateau.numerics.pairs import PoissonPair
+    >>> curve = LossCurve(((PoissonPair(sampling_rate=0.01, step=1.0), 1000),))
+    >>> curve.epsilon(1e-5) < curve.epsilon(1e-6)
+    True
+    """
+
+    parts: Parts
+
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon of a composition centred where its delta is the one asked for."""
+        target = checked_delta(delta)
+        centre = min(max(target, _SMALLEST_TARGET), _LARGEST_TARGET)
+        return _composed(self.parts, centre).epsilon(min(target, 1 - 1e-16))
+
+    def delta(self, epsilon: float) -> float:
+        """Return the smallest delta found, re-centring the composition on what it finds."""
+        eps = checked_epsilon(epsilon)
+        return min(float(result.delta(np.array(eps))) for result in self._centred(eps))
+
+    def _centred(self, epsilon: float) -> Iterator[PldResult]:
+        target = 1e-6
+        for _ in range(5):
+            result = _composed(self.parts, target)
+            yield result
+            found = float(result.delta(np.array(epsilon)))
+            # Powers of ten, so that nearby questions share their compositions.
+            power = 10.0 ** math.floor(math.log10(max(found, _SMALLEST_TARGET)))
+            wanted = min(max(power, _SMALLEST_TARGET), _LARGEST_TARGET)
+            if wanted / 30 < target < wanted * 30:
+                return
+            target = wanted
+
+    def loss_parts(self) -> Parts:
+        """Return the parts themselves."""
+        return self.parts
+
+
+@lru_cache(maxsize=128)
+def _composed(parts: Parts, target: float) -> PldResult:
+    return compose_pairs(parts, target_delta=target)
