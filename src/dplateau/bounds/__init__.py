@@ -1,0 +1,1 @@
+"""Theorems: one small file each, all listed in :mod:`dplateau.bounds.registry`."""

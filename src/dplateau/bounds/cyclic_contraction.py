@@ -1,0 +1,37 @@
+"""Noisy SGD over consecutive batches, every epoch: the record of the last batch."""
+
+from __future__ import annotations
+
+from dplateau.algorithms import CyclicSGD, Run
+from dplateau.bounds import literature
+from dplateau.bounds.iteration import (
+    Pattern,
+    ShiftBound,
+    at_position,
+    has_schedule,
+    latest_position,
+    why_no_deterministic_contraction,
+)
+
+
+class CyclicContraction(ShiftBound):
+    """The record is used once an epoch; steps between two uses hide it further.
+
+    The worst record is in the last batch, whatever the order of the batches: an order that uses a
+    record earlier in an epoch only gives it more noise (docs/theory/cyclic_contraction.md).
+    """
+
+    name = "cyclic_contraction"
+    note = "docs/theory/cyclic_contraction.md"
+    title = "Hidden-state cyclic SGD, worst record"
+    citation = literature.shifted_interpolation("Theorem 4.4, by the shift program")
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run is no contractive cyclic descent, if so."""
+        if isinstance(run, CyclicSGD) and has_schedule(run):
+            return "needs the same learning rate and noise at every step; yours has a schedule"
+        return why_no_deterministic_contraction(run, (CyclicSGD,))
+
+    def pattern(self, run: Run) -> Pattern:
+        """Return the uses of a record in the batch of the very last step."""
+        return at_position(run, latest_position(run))

@@ -1,0 +1,172 @@
+"""Poisson sampling with steps that do not contract: nonsmooth or nonconvex losses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dplateau.algorithms import NoisySGD, Run
+from dplateau.bounds import literature
+from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map
+from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
+from dplateau.bounds.poisson import why_no_capped_contraction, why_not_poisson
+from dplateau.curves import AveragedLossCurve
+from dplateau.errors import InvalidInput
+from dplateau.numerics.pairs import PoissonPair
+from dplateau.numerics.types import FloatArray
+from dplateau.shifts import Chain, Modulus, ShiftPlan, evaluate, forward_distance, solve
+
+_MOST_LAST_STEPS = 4096
+_LEVELS = 32
+_MOST_STEPS_AT_ALL = 1 << 20
+
+
+class PoissonModulus(Bound):
+    """The main theorem with any modulus, from the largest distance possible at step T - R."""
+
+    name = "poisson_modulus"
+    note = "docs/theory/poisson.md"
+    title = "Hidden-state Poisson SGD, general losses"
+    citation = literature.this_library("docs/theory/poisson.md, Theorem 1, with any modulus")
+    hidden_state = True
+
+    def missing(self, run: Run) -> str | None:
+        """Return why no modulus is known, if so."""
+        reason = why_not_poisson(run)
+        if reason is not None:
+            return reason
+        assert isinstance(run, NoisySGD)
+        if run.neighbors != "add_remove":
+            return "is about neighbors='add_remove'; yours is 'replace'"
+        if not moduli_of(run, batch_cap(run, 1e-9)):
+            return (
+                "is for losses whose steps do not contract; here the contraction that other bounds "
+                "use is never worse, or nothing but lipschitz=... was declared (say convex=True, "
+                "smoothness=..., holder=... or dissipativity=...)"
+            )
+        return None
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Try classes of losses and numbers of last steps; keep the smallest epsilon."""
+        assert isinstance(run, NoisySGD)
+        cap = batch_cap(run, delta)
+        found: list[tuple[float, Witness]] = []
+        most = min(run.steps, _MOST_LAST_STEPS)
+        for losses in moduli_of(run, cap):
+            rough = [
+                (self._rough(run, cap, losses, int(count)), int(count))
+                for count in np.unique(np.r_[np.geomspace(1, most, 20).round(), _whole_run(run)])
+            ]
+            for _, count in sorted(rough)[:3]:
+                witness = self._witness(run, cap, losses, count)
+                found.append((self.curve(run, witness).epsilon(delta), witness))
+        return min(found, key=lambda item: item[0])[1]
+
+    def _rough(self, run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> float:
+        """Return the surrogate's second-order cost."""
+        shifts = _shifts(run, cap, losses, last_steps)
+        nu, step = _scales(run)
+        drift = 2 * run.sampling_rate * step * shifts.sum() / nu**2
+        sampling = last_steps * run.sampling_rate**2 * math.expm1(min((step / nu) ** 2, 50.0))
+        return float((shifts**2).sum() / nu**2 + drift) + sampling
+
+    def _witness(self, run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> Witness:
+        shifts = _shifts(run, cap, losses, last_steps)
+        level = shifts.max() / _LEVELS if shifts.max() > 0 else 1.0
+        # Rounding a shift up keeps the plan feasible.
+        rounded = np.ceil(shifts / level * (1 - 1e-12)) * level * (1 + 1e-12)
+        blocks = ShiftPlan.from_shifts(0, 0.0, rounded).to_dict()["blocks"]
+        return {
+            "losses": losses,
+            "batch_cap": cap.records,
+            "extra_delta": cap.extra_delta,
+            "last_steps": last_steps,
+            "start_distance": _start_distance(run, cap, losses, last_steps),
+            "blocks": [[count, shift] for count, shift, _ in blocks],
+        }
+
+    def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
+        """Check that the plan absorbs the start, and compose."""
+        assert isinstance(run, NoisySGD)
+        cap = cap_of(run, int(witness["batch_cap"]))
+        losses, last_steps = str(witness["losses"]), int(witness["last_steps"])
+        blocks = [(int(count), float(shift)) for count, shift in witness["blocks"]]
+        chain = _absorbing_chain(run, cap, losses, last_steps)
+        plan = ShiftPlan.from_dict(
+            {
+                "start_step": 0,
+                "start_distance": chain.initial_distance,
+                "blocks": [[count, shift, 1.0] for count, shift in blocks],
+            }
+        )
+        if evaluate(plan, chain).final_distance > 0:
+            raise InvalidInput("the plan does not absorb its start")
+        nu, step = _scales(run)
+        shifts = sorted({shift for _, shift in blocks})
+        counts = [sum(count for count, at in blocks if at == shift) for shift in shifts]
+        return AveragedLossCurve(
+            pairs=tuple(PoissonPair(run.sampling_rate, step / nu, a / nu) for a in shifts),
+            counts=(tuple(counts),),
+            weights=(1.0,),
+            extra_delta=cap.extra_delta,
+        )
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the class of losses, and the cap on batches."""
+        assert isinstance(run, NoisySGD)
+        classes = tuple(moduli_of(run, batch_cap(run, 1e-9)))
+        capped = Assumption("batches above a cap are charged to delta", "checked")
+        return (*geometry_assumptions(run, classes, bounded=True), capped)
+
+
+def moduli_of(run: NoisySGD, cap: BatchCap) -> dict[str, Modulus]:
+    """Return the moduli of the capped step map that no contraction bound covers."""
+    eta = run.learning_rate
+    assert isinstance(eta, float)
+    found = capped_step_map(run, cap).moduli(eta)
+    if why_no_capped_contraction(run) is None:
+        found.pop(CONTRACTION, None)
+    return found
+
+
+def _whole_run(run: NoisySGD) -> list[int]:
+    """Return all steps as a number of last steps, unless there are too many: plain composition."""
+    return [run.steps] if run.steps <= _MOST_STEPS_AT_ALL else []
+
+
+def _scales(run: NoisySGD) -> tuple[float, float]:
+    nu, step = run.iterate_std, run.record_step
+    assert isinstance(nu, float)
+    assert isinstance(step, float)
+    return nu, step
+
+
+def _start_distance(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> float:
+    """Return the forward distance at step T - R, u <- min(D, phi(u) + r)."""
+    before = run.steps - last_steps
+    if before == 0:
+        return 0.0
+    nu, step = _scales(run)
+    modulus = moduli_of(run, cap)[losses]
+    chain = Chain.homogeneous(before, modulus, step, nu, diameter=run.diameter)
+    return forward_distance(chain, before)
+
+
+def _absorbing_chain(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> Chain:
+    """Return the last R steps, in which both runs take the record's step alike."""
+    return Chain.homogeneous(
+        last_steps,
+        moduli_of(run, cap)[losses],
+        0.0,
+        _scales(run)[0],
+        diameter=run.diameter,
+        initial_distance=_start_distance(run, cap, losses, last_steps),
+    )
+
+
+def _shifts(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> FloatArray:
+    plan = solve(_absorbing_chain(run, cap, losses, last_steps)).plan
+    shifts: FloatArray = np.r_[np.zeros(last_steps - plan.steps), plan.shifts()]
+    return shifts

@@ -1,0 +1,58 @@
+"""Every bound. One that is added here joins certify, compare, the laws and the attacks."""
+
+from __future__ import annotations
+
+from dplateau.bounds.advanced_composition import AdvancedComposition
+from dplateau.bounds.base import Bound
+from dplateau.bounds.cyclic_contraction import CyclicContraction
+from dplateau.bounds.gd_bounded import GdBounded
+from dplateau.bounds.gd_contraction import GdContraction
+from dplateau.bounds.gdp_composition import GdpComposition
+from dplateau.bounds.iteration_rdp import IterationRdp
+from dplateau.bounds.modulus import ModulusBound
+from dplateau.bounds.naive_composition import NaiveComposition
+from dplateau.bounds.one_pass_contraction import OnePassContraction
+from dplateau.bounds.pld_composition import PldComposition
+from dplateau.bounds.poisson_forms import (
+    PoissonAveraged,
+    PoissonHighProbability,
+    PoissonPlain,
+)
+from dplateau.bounds.poisson_group import PoissonReplaceGroup
+from dplateau.bounds.poisson_modulus import PoissonModulus
+from dplateau.bounds.rdp_composition import RdpComposition
+from dplateau.bounds.shuffled import ReshuffleAverage, ShuffleOnceAverage
+from dplateau.bounds.split_noise import FixedSizeSplit, PoissonReplaceSplit
+from dplateau.errors import InvalidInput
+
+BOUNDS: tuple[Bound, ...] = (
+    NaiveComposition(),
+    AdvancedComposition(),
+    RdpComposition(),
+    GdpComposition(),
+    PldComposition(),
+    IterationRdp(),
+    GdContraction(),
+    GdBounded(),
+    CyclicContraction(),
+    ShuffleOnceAverage(),
+    ReshuffleAverage(),
+    OnePassContraction(),
+    ModulusBound(),
+    PoissonPlain(),
+    PoissonHighProbability(),
+    PoissonAveraged(),
+    PoissonModulus(),
+    PoissonReplaceSplit(),
+    PoissonReplaceGroup(),
+    FixedSizeSplit(),
+)
+
+
+def bound_named(name: str) -> Bound:
+    """Return the bound of that name."""
+    for bound in BOUNDS:
+        if bound.name == name:
+            return bound
+    known = ", ".join(bound.name for bound in BOUNDS)
+    raise InvalidInput(f"no bound is named {name!r}; known are {known}")

@@ -1,0 +1,131 @@
+"""How far one noise-free step moves two states apart: the moduli of a run's step map.
+
+The map of a batch B is phi_B(w) = w - eta ((1/b) sum_{i in B} g_i(w) + l2 w). ``fraction`` is
+|B| / b: the averaged data gradient inherits the constants of one record's loss times that fraction.
+The classes of losses are those of Bravo, Flores-Mella and Guzmán, section 2; the ridge enters
+through (1 - eta l2), which only rescales (docs/theory/step-maps.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dplateau.algorithms import LossGeometry, Run, Schedule
+from dplateau.algorithms.schedule import PerStep
+from dplateau.shifts import Linear, Modulus, SquareRoot
+
+_UP = 1 + 4e-16
+
+
+@dataclass(frozen=True)
+class StepMap:
+    """What a modulus needs to know: constants of one record's loss, the ridge, batch fractions."""
+
+    loss: LossGeometry
+    l2: float
+    least_fraction: float = 0.0
+    most_fraction: float = 1.0
+
+    def contraction(self, learning_rate: float) -> Linear | None:
+        """Return the Lipschitz modulus of convex smooth losses, or None for other losses.
+
+        The Hessian of the averaged objective lies between l2 + m * least and l2 + M * most, so the
+        map's Lipschitz constant is the larger of |1 - eta * either end|.
+        """
+        if not self.loss.convex or math.isinf(self.loss.smoothness):
+            return None
+        low = learning_rate * (self.l2 + self.loss.strong_convexity * self.least_fraction)
+        high = learning_rate * (self.l2 + self.loss.smoothness * self.most_fraction)
+        return Linear(max(abs(1 - low), abs(1 - high)))
+
+    def moduli(self, learning_rate: float) -> dict[str, Modulus]:
+        """Return every modulus that the declared constants justify, by the class of losses."""
+        found: dict[str, Modulus] = {}
+        linear = self.contraction(learning_rate)
+        if linear is not None:
+            found["convex and smooth"] = linear
+        # A map that does not expand beats every square root with the same factor.
+        if self.loss.convex and learning_rate * self.l2 < 1 and (linear is None or linear.c > 1):
+            found.update(self._convex_nonsmooth(learning_rate))
+        if math.isfinite(self.loss.smoothness):
+            found.update(self._smooth_nonconvex(learning_rate))
+        return found
+
+    def _convex_nonsmooth(self, eta: float) -> dict[str, Modulus]:
+        # |(1 - eta l2) d - eta g|^2 = (1 - eta l2)^2 |d - eta' g|^2 with eta' = eta / (1 - eta l2).
+        found: dict[str, Modulus] = {}
+        shrink = 1 - eta * self.l2
+        if math.isfinite(self.loss.lipschitz):
+            found["convex and Lipschitz"] = SquareRoot(
+                shrink**2 * _UP, (2 * eta * self.loss.lipschitz * self.most_fraction) ** 2 * _UP
+            )
+        if self.loss.holder is not None:
+            p, constant = self.loss.holder
+            power = 1 / (1 - p)
+            jump = 2 * (eta / shrink) ** power * math.sqrt((1 - p) / (1 + p))
+            jump *= (constant * self.most_fraction / 2) ** power * shrink
+            found["convex and weakly smooth"] = SquareRoot(shrink**2 * _UP, jump**2 * _UP)
+        return found
+
+    def _smooth_nonconvex(self, eta: float) -> dict[str, Modulus]:
+        beta = self.loss.smoothness * self.most_fraction
+        found: dict[str, Modulus] = {}
+        if not self.loss.convex:
+            found["smooth"] = Linear((abs(1 - eta * self.l2) + eta * beta) * _UP)
+        if self.loss.dissipativity is not None:
+            offset, rate = self.loss.dissipativity
+            # Convex in the batch fraction, so its largest value is at one of the two ends.
+            ends = [
+                1
+                - 2 * eta * (self.l2 + rate * part)
+                + (eta * (self.l2 + self.loss.smoothness * part)) ** 2
+                for part in (self.least_fraction, self.most_fraction)
+            ]
+            jump = 2 * eta * offset * self.most_fraction
+            found["strongly dissipative"] = SquareRoot(max(*ends, 1e-300) * _UP, jump * _UP)
+        return found
+
+
+def learning_rates(run: Run) -> tuple[float, ...]:
+    """Return the distinct learning rates of a run."""
+    rate: PerStep | None = run.learning_rate
+    if rate is None:
+        return ()
+    return tuple({value for value, _ in rate.blocks}) if isinstance(rate, Schedule) else (rate,)
+
+
+def why_no_geometry(run: Run) -> str | None:
+    """Return what a last-iterate bound misses in the description, or None."""
+    if run.noise_kind != "gaussian":
+        return "needs Gaussian noise; yours is Laplace"
+    if run.learning_rate is None:
+        return "needs the learning rate: pass learning_rate=..."
+    if run.loss is None:
+        return "needs the loss: pass loss=LossGeometry(lipschitz=..., convex=..., smoothness=...)"
+    if math.isinf(run.loss.lipschitz):
+        return "needs the loss's Lipschitz constant: pass lipschitz=... (the clip norm)"
+    return None
+
+
+def why_no_contraction(run: Run, most_fraction: float = 1.0) -> str | None:
+    """Return why the steps do not bring two states together, in a user's words, or None."""
+    missing = why_no_geometry(run)
+    if missing is not None:
+        return missing
+    assert run.loss is not None
+    if not run.loss.convex:
+        return "needs convex losses; yours are declared nonconvex"
+    if math.isinf(run.loss.smoothness):
+        return "needs smooth losses: pass smoothness=... (logistic on rows of norm 1: 0.25)"
+    smoothness = run.loss.smoothness * most_fraction
+    worst = max(learning_rates(run))
+    level = worst * (smoothness + 2 * run.l2)
+    # Rounding must not refuse a learning rate of exactly 2 / (smoothness + 2 l2).
+    if level > 2 * (1 + 1e-12):
+        share = "" if most_fraction == 1 else f" * {most_fraction:.4g} (largest batch / batch_size)"
+        return (
+            f"needs learning_rate * (smoothness{share} + 2 * l2) <= 2; yours is {level:.4g}; "
+            f"lower the learning rate to {2 / (smoothness + 2 * run.l2):.4g}"
+        )
+    return None
