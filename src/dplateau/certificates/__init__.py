@@ -1,0 +1,34 @@
+"""Claims: certify, compare, calibrate and compose."""
+
+from dplateau.certificates.calibrate import Calibration, calibrate
+from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.certify import certify, compare
+from dplateau.certificates.comparison import Comparison, ComparisonRow
+from dplateau.certificates.compose import Composition, compose
+from dplateau.certificates.needs import NoiseNeed, NoiseNeeds, noise_needed
+from dplateau.certificates.over_steps import (
+    BoundOverSteps,
+    EpsilonOverSteps,
+    epsilon_over_steps,
+)
+from dplateau.certificates.per_record import RecordEpsilons, per_record
+
+__all__ = [
+    "BoundOverSteps",
+    "Calibration",
+    "Certificate",
+    "Comparison",
+    "ComparisonRow",
+    "Composition",
+    "EpsilonOverSteps",
+    "NoiseNeed",
+    "NoiseNeeds",
+    "RecordEpsilons",
+    "calibrate",
+    "certify",
+    "compare",
+    "compose",
+    "epsilon_over_steps",
+    "noise_needed",
+    "per_record",
+]

@@ -1,0 +1,273 @@
+"""From a target epsilon to a description: the noise, ridge or length that meets it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dplateau.algorithms import Run, Schedule, _check
+from dplateau.algorithms.noise import CONVENTIONS
+from dplateau.algorithms.schedule import PerStep
+from dplateau.bounds.base import Bound
+from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.certify import certify
+from dplateau.errors import DplateauError, InvalidInput, NotApplicable
+
+VARIED = ("noise", "l2", "steps", "learning_rate", "batch_size")
+# Runs longer than this are never planned; meeting the target here is reported as "unlimited".
+MOST_STEPS = 10**9
+_NOISE_RTOL = 1e-4
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """``run`` meets the target, as ``certificate`` proves.
+
+    ``unlimited`` is True if the number of steps was varied and the plateau lies below the target:
+    the certificate is then for a run of 10^9 steps.
+    """
+
+    run: Run
+    certificate: Certificate
+    varied: str
+    value: float
+    unlimited: bool = False
+
+    def __str__(self) -> str:
+        """Show the value found and the claim."""
+        shown = "unlimited" if self.unlimited else f"{self.value:.6g}"
+        return f"{self.varied} = {shown}: {self.certificate}"
+
+
+@dataclass(frozen=True)
+class _Search:
+    """One parameter varied, all others fixed, epsilon measured by ``certify``."""
+
+    run: Run
+    name: str
+    delta: float
+    bounds: tuple[Bound, ...] | None
+
+    def at(self, value: PerStep) -> Run:
+        return self.run.replace(**{self.name: value})
+
+    def certificate(self, value: PerStep) -> Certificate:
+        return certify(self.at(value), self.delta, bounds=self.bounds)
+
+    def epsilon(self, value: PerStep) -> float:
+        try:
+            return self.certificate(value).claimed_epsilon
+        except DplateauError:  # a value that no bound covers, or that describes no run
+            return math.inf
+
+
+def calibrate(
+    run: Run,
+    epsilon: float,
+    delta: float,
+    *,
+    vary: str = "noise",
+    bounds: Iterable[Bound] | None = None,
+) -> Calibration:
+    """Return the run nearest to ``run`` that is (epsilon, delta)-private, changing one parameter.
+
+    ``vary``: "noise" (smallest; the convention that ``run`` states stays: its own value is only a
+    starting point), "l2" (smallest), "steps", "learning_rate" or "batch_size" (largest). The result
+    is certified afresh and never claims more than ``epsilon``.
+
+    >>> from dplateau import NoisyGD
+    >>> run = NoisyGD(n=100, steps=10, noise_multiplier=1.0, release="all")
+    >>> found = calibrate(run, epsilon=1.0, delta=1e-5)
+    >>> found.certificate.claimed_epsilon <= 1.0
+    True
+    """
+    target = _check.positive("epsilon", epsilon)
+    level = _check.probability("delta", delta)
+    name = _parameter(run, vary)
+    search = _Search(run, name, level, None if bounds is None else tuple(bounds))
+    if name in CONVENTIONS:
+        return _smallest_noise(search, target)
+    if name == "steps":
+        return _largest_steps(search, target)
+    if name == "l2":
+        return _smallest_l2(search, target)
+    if name == "learning_rate":
+        return _largest_learning_rate(search, target)
+    return _largest_batch(search, target)
+
+
+def _parameter(run: Run, vary: str) -> str:
+    if vary in ("noise", run.noise.name):
+        if "inverse_temperature" in run.parameters():
+            raise InvalidInput(
+                "Langevin noise follows from learning_rate; vary 'steps' or 'learning_rate'"
+            )
+        return run.noise.name
+    if vary in CONVENTIONS:
+        raise InvalidInput(
+            f"the run states its noise as {run.noise.name}; vary 'noise', or state it as {vary}"
+        )
+    if vary == "epochs":
+        vary = "steps"
+    _check.choice("vary", vary, VARIED)
+    held = {"steps": run.duration.name in run.parameters(), "batch_size": _has_batch(run)}
+    if not held.get(vary, True):
+        raise InvalidInput(f"{run.kind} has no {vary} to vary; vary 'noise' instead")
+    if vary == "learning_rate" and run.learning_rate is None:
+        raise InvalidInput("the run states no learning_rate to vary; pass one as a starting point")
+    schedules = {
+        "steps": (run.learning_rate, run.noise.value),
+        "batch_size": (run.learning_rate, run.noise.value) if run.duration.name == "epochs" else (),
+        "learning_rate": (run.learning_rate,),
+    }
+    if any(isinstance(value, Schedule) for value in schedules.get(vary, ())):
+        raise InvalidInput(f"{vary} cannot vary in a run with schedules; vary 'noise' instead")
+    return vary
+
+
+def _has_batch(run: Run) -> bool:
+    return "batch_size" in run.parameters() or "sampling_rate" in run.parameters()
+
+
+def _smallest_noise(search: _Search, target: float) -> Calibration:
+    """Find the noise by a secant in log-log scale inside a shrinking bracket."""
+    stated = search.run.noise.value
+    # A schedule keeps its shape and is scaled as a whole.
+    first = 1.0 if isinstance(stated, Schedule) else stated
+
+    def place(scale: float) -> PerStep:
+        return stated.scaled(scale) if isinstance(stated, Schedule) else scale
+
+    def epsilon(scale: float) -> float:
+        return search.epsilon(place(scale))
+
+    low, high = _bracket(epsilon, first, target)
+    scale = _shrink(epsilon, low, high, target)
+    certificate = search.certificate(place(scale))
+    return Calibration(certificate.run, certificate, search.name, scale)
+
+
+def _bracket(
+    epsilon: Callable[[float], float], first: float, target: float
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return (scale, epsilon) above and at or below the target, epsilon falling in the scale."""
+    scale, value = first, epsilon(first)
+    # Far from the target epsilon is about inversely proportional to the noise.
+    for _ in range(200):
+        guess = value / target if math.isfinite(value) and value > 0 else 2.0
+        factor = min(max(guess, 1 / guess) * 1.05, 16.0)
+        other = scale * factor if value > target else scale / factor
+        there = epsilon(other)
+        if (there > target) != (value > target):
+            pairs = sorted([(scale, value), (other, there)])
+            return pairs[0], pairs[1]
+        if not value > target and other < 1e-12:
+            raise NotApplicable(f"epsilon {target:g} is met without noise; nothing to calibrate")
+        scale, value = other, there
+    raise NotApplicable(f"no noise up to {scale:g} meets epsilon {target:g}")
+
+
+def _shrink(
+    epsilon: Callable[[float], float],
+    low: tuple[float, float],
+    high: tuple[float, float],
+    target: float,
+) -> float:
+    """Return a scale that meets the target, within a relative 1e-4 of one that does not."""
+    for turn in range(100):
+        if high[0] <= low[0] * (1 + _NOISE_RTOL):
+            break
+        middle = math.sqrt(low[0] * high[0])
+        if turn % 3 != 2 and math.isfinite(low[1]) and high[1] > 0:
+            # Aim just inside the target, so that the safe end is the one that moves.
+            slope = math.log(low[1] / high[1]) / math.log(low[0] / high[0])
+            guess = low[0] * (target * (1 - _NOISE_RTOL / 4) / low[1]) ** (1 / slope)
+            gap = low[0] * _NOISE_RTOL / 3
+            middle = min(max(guess, low[0] + gap), high[0] - gap)
+        value = epsilon(middle)
+        if value > target:
+            low = (middle, value)
+        else:
+            high = (middle, value)
+    return high[0]
+
+
+def _largest_steps(search: _Search, target: float) -> Calibration:
+    if search.epsilon(1) > target:
+        raise NotApplicable(f"even one step exceeds epsilon {target:g}; vary 'noise' instead")
+    low, high = 1, 2
+    while high < MOST_STEPS and search.epsilon(high) <= target:
+        low, high = high, high * 4
+    if high >= MOST_STEPS and search.epsilon(MOST_STEPS) <= target:
+        certificate = search.certificate(MOST_STEPS)
+        return Calibration(certificate.run, certificate, "steps", MOST_STEPS, unlimited=True)
+    high = min(high, MOST_STEPS)
+    while high - low > 1:
+        middle = (low + high) // 2 if high < 4 * low else math.isqrt(low * high)
+        low, high = (middle, high) if search.epsilon(middle) <= target else (low, middle)
+    certificate = search.certificate(low)
+    return Calibration(certificate.run, certificate, "steps", low)
+
+
+def _smallest_l2(search: _Search, target: float) -> Calibration:
+    """Scan a grid (epsilon need not be monotone in l2), then bisect next to the best point."""
+    if search.epsilon(0.0) <= target:
+        certificate = search.certificate(0.0)
+        return Calibration(certificate.run, certificate, "l2", 0.0)
+    rate = search.run.learning_rate
+    if rate is None:
+        raise NotApplicable(
+            "l2 lowers epsilon only through the contraction; pass learning_rate=..."
+        )
+    top = 1.0 / (max(v for v, _ in rate.blocks) if isinstance(rate, Schedule) else rate)
+    low = 0.0
+    for candidate in top * np.geomspace(1e-6, 1.0, 40):
+        if search.epsilon(float(candidate)) <= target:
+            return _bisected(search, target, float(candidate), low, "l2")
+        low = float(candidate)
+    raise NotApplicable(
+        f"no l2 up to 1 / learning_rate = {top:g} meets epsilon {target:g}; vary 'noise' instead"
+    )
+
+
+def _largest_learning_rate(search: _Search, target: float) -> Calibration:
+    rate = search.run.learning_rate
+    assert isinstance(rate, float)
+    for candidate in rate * np.geomspace(1e4, 1e-4, 81):
+        if search.epsilon(float(candidate)) <= target:
+            if candidate == rate * 1e4:
+                raise NotApplicable(
+                    f"every learning rate up to {candidate:g} meets epsilon {target:g}: "
+                    "with this noise it does not matter"
+                )
+            worse = float(candidate) * 10**0.1
+            return _bisected(search, target, float(candidate), worse, "learning_rate")
+    raise NotApplicable(f"no learning rate meets epsilon {target:g}; vary 'noise' instead")
+
+
+def _largest_batch(search: _Search, target: float) -> Calibration:
+    # Whole batches only: that is what every sampler can run.
+    low, high = 0, search.run.n
+    if search.epsilon(high) <= target:
+        low = high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if search.epsilon(middle) <= target else (low, middle)
+    if low == 0:
+        raise NotApplicable(f"even batch_size=1 exceeds epsilon {target:g}; vary 'noise' instead")
+    certificate = search.certificate(low)
+    return Calibration(certificate.run, certificate, "batch_size", low)
+
+
+def _bisected(search: _Search, target: float, good: float, bad: float, name: str) -> Calibration:
+    """Move ``good`` towards ``bad`` while the target is met."""
+    for _ in range(40):
+        if abs(good - bad) <= _NOISE_RTOL * abs(good):
+            break
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if search.epsilon(middle) <= target else (good, middle)
+    certificate = search.certificate(good)
+    return Calibration(certificate.run, certificate, name, good)

@@ -1,0 +1,151 @@
+"""A claim with everything needed to use it, to cite it and to check it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dplateau.algorithms import Run, run_from_dict
+from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.registry import bound_named
+from dplateau.curves import PrivacyCurve
+from dplateau.errors import InvalidInput
+
+SCHEMA = "dplateau/certificate"
+SCHEMA_VERSION = 1
+FIELDS = (
+    "schema",
+    "schema_version",
+    "claimed_epsilon",
+    "claimed_delta",
+    "bound",
+    "run",
+    "witness",
+    "assumptions",
+    "citation",
+)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """``run`` is (claimed_epsilon, claimed_delta)-private, by the bound named ``bound``.
+
+    ``witness`` holds the theorem's free choices: with it anyone can re-derive the claim, and
+    :meth:`verify` does so without the code that found it.
+    """
+
+    run: Run
+    bound: str
+    claimed_epsilon: float
+    claimed_delta: float
+    witness: Witness
+    assumptions: tuple[Assumption, ...]
+
+    @cached_property
+    def curve(self) -> PrivacyCurve:
+        """The whole privacy curve that the same proof gives."""
+        return self.theorem.curve(self.run, self.witness)
+
+    @property
+    def theorem(self) -> Bound:
+        """The bound itself."""
+        return bound_named(self.bound)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon that this proof gives at another delta."""
+        return self.claimed_epsilon if delta == self.claimed_delta else self.curve.epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the delta that this proof gives at an epsilon."""
+        return self.curve.delta(epsilon)
+
+    def tradeoff(self, fpr: float) -> float:
+        """Return a lower bound on any attack's false-negative rate at that false-positive rate."""
+        return self.curve.tradeoff(fpr)
+
+    def rdp(self, alpha: float) -> float:
+        """Return a bound on the Rényi divergence of order ``alpha``, or refuse and say why."""
+        return self.curve.rdp(alpha)
+
+    def group(self, size: int) -> PrivacyCurve:
+        """Return the privacy curve of ``size`` records that change together."""
+        return self.curve.group(size)
+
+    def citation(self) -> str:
+        """Return BibTeX of what to cite for this claim."""
+        return self.theorem.citation.bibtex()
+
+    def verify(self) -> Any:
+        """Re-derive the claim by code that shares nothing with the code that found it."""
+        from dplateau.verify import verify
+
+        return verify(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate as JSON-ready data."""
+        body: dict[str, Any] = {
+            "schema": SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "claimed_epsilon": self.claimed_epsilon,
+            "claimed_delta": self.claimed_delta,
+            "bound": self.bound,
+            "run": self.run.to_dict(),
+            "witness": dict(self.witness),
+            "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
+            "citation": self.theorem.citation.short(),
+        }
+        return {**body, "digest": digest(body)}
+
+    def to_json(self) -> str:
+        """Return the certificate as JSON text; floats keep every digit."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"not a certificate: the text is no JSON ({error})") from None
+        return cls.from_dict(found)
+
+    @classmethod
+    def from_dict(cls, found: Any) -> Certificate:
+        """Read what :meth:`to_dict` returned."""
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise InvalidInput(f"not a certificate: the text lacks 'schema': '{SCHEMA}'")
+        version = found.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise InvalidInput(
+                f"certificate of schema version {version!r}; this release reads {SCHEMA_VERSION}"
+            )
+        if found.get("digest") != digest(found):
+            raise InvalidInput("the certificate was altered after it was made: its digest differs")
+        return cls(
+            run=run_from_dict(found["run"]),
+            bound=found["bound"],
+            claimed_epsilon=found["claimed_epsilon"],
+            claimed_delta=found["claimed_delta"],
+            witness=found["witness"],
+            assumptions=tuple(Assumption(**item) for item in found["assumptions"]),
+        )
+
+    def __str__(self) -> str:
+        """Show the claim in one line."""
+        return (
+            f"({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP by "
+            f"{self.theorem.title} ({self.theorem.citation.short()})"
+        )
+
+
+def digest(body: dict[str, Any]) -> str:
+    """Return a checksum of a certificate's content (it detects accidents, not forgers).
+
+    Only the certificate's own fields count, so a larger report may carry it along.
+    """
+    own = {name: body.get(name) for name in FIELDS}
+    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

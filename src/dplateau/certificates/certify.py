@@ -1,0 +1,107 @@
+"""From a description to a claim: the smallest epsilon among the bounds that apply."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from dplateau.algorithms import Run, _check
+from dplateau.bounds.base import Bound, Witness
+from dplateau.bounds.registry import BOUNDS
+from dplateau.bounds.released import base_assumptions
+from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.comparison import Comparison, ComparisonRow
+from dplateau.errors import NotApplicable
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one bound says about one run: an epsilon with its witness, or a reason."""
+
+    bound: Bound
+    epsilon: float | None
+    witness: Witness
+    reason: str | None
+
+    def row(self) -> ComparisonRow:
+        """Return the finding as a row of a table."""
+        return ComparisonRow(
+            bound=self.bound.name,
+            title=self.bound.title,
+            epsilon=self.epsilon,
+            reason=self.reason,
+            citation=self.bound.citation.short(),
+            hidden_state=self.bound.hidden_state,
+            sound=self.bound.sound,
+        )
+
+
+def certify(run: Run, delta: float, *, bounds: Iterable[Bound] | None = None) -> Certificate:
+    """Return the smallest epsilon at ``delta`` among the sound bounds that apply, with its proof.
+
+    >>> from dplateau import NoisyGD
+    >>> run = NoisyGD(n=100, steps=1, noise_multiplier=1.0, release="all")
+    >>> round(certify(run, delta=1e-5).claimed_epsilon, 5)
+    4.37718
+    """
+    chosen = candidates(run) if bounds is None else tuple(bounds)
+    level = _check.probability("delta", delta)
+    return certificate_of(run, level, survey(run, level, [b for b in chosen if b.sound]))
+
+
+def candidates(run: Run) -> tuple[Bound, ...]:
+    """Return the bounds that may win: those that no other applicable bound dominates."""
+    applicable = {bound.name for bound in BOUNDS if bound.sound and bound.refusal(run) is None}
+    return tuple(bound for bound in BOUNDS if applicable.isdisjoint(bound.dominated_by))
+
+
+def compare(run: Run, delta: float, *, historical: bool = False) -> Comparison:
+    """Return every bound with its epsilon or the reason why it does not apply, tightest first.
+
+    ``historical=True`` adds published statements whose proof has a gap; they are marked and
+    never chosen.
+    """
+    shown = [bound for bound in BOUNDS if bound.sound or historical]
+    level = _check.probability("delta", delta)
+    return comparison_of(run, level, survey(run, level, shown))
+
+
+def survey(run: Run, delta: float, bounds: Sequence[Bound]) -> tuple[Finding, ...]:
+    """Ask every bound, the tightest answer first and the refusals last."""
+    level = _check.probability("delta", delta)
+    found = [_ask(bound, run, level) for bound in bounds]
+    found.sort(key=lambda item: math.inf if item.epsilon is None else item.epsilon)
+    return tuple(found)
+
+
+def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certificate:
+    """Return the certificate of the tightest sound finding."""
+    for finding in findings:
+        if finding.bound.sound and finding.epsilon is not None:
+            return Certificate(
+                run=run,
+                bound=finding.bound.name,
+                claimed_epsilon=finding.epsilon,
+                claimed_delta=delta,
+                witness=finding.witness,
+                assumptions=(*base_assumptions(run), *finding.bound.assumptions(run)),
+            )
+    reasons = "; ".join(f"{finding.bound.title} {finding.reason}" for finding in findings)
+    raise NotApplicable(f"no bound applies: {reasons}")
+
+
+def comparison_of(run: Run, delta: float, findings: Sequence[Finding]) -> Comparison:
+    """Return the findings as a table."""
+    return Comparison(run=run, delta=delta, rows=tuple(finding.row() for finding in findings))
+
+
+def _ask(bound: Bound, run: Run, delta: float) -> Finding:
+    reason = bound.refusal(run)
+    if reason is not None:
+        return Finding(bound, None, {}, reason)
+    witness = bound.plan(run, delta)
+    epsilon = bound.curve(run, witness).epsilon(delta)
+    if math.isinf(epsilon):
+        return Finding(bound, None, witness, f"gives no finite epsilon at delta = {delta:g}")
+    return Finding(bound, epsilon, witness, None)

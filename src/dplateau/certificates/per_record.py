@@ -1,0 +1,58 @@
+"""How exposed each record is, where the order of the records is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
+from dplateau.bounds.cyclic_contraction import CyclicContraction
+from dplateau.bounds.iteration import ShiftBound
+from dplateau.bounds.modulus import ModulusBound
+from dplateau.bounds.one_pass_contraction import OnePassContraction
+from dplateau.errors import NotApplicable
+from dplateau.numerics.types import FloatArray, IntArray
+
+_BOUNDS: tuple[ShiftBound, ...] = (OnePassContraction(), CyclicContraction(), ModulusBound())
+
+
+@dataclass(frozen=True)
+class RecordEpsilons:
+    """``epsilons[k]`` holds for the records in batch ``positions[k]`` (from 0) of each epoch."""
+
+    run: Run
+    delta: float
+    bound: str
+    positions: IntArray
+    epsilons: FloatArray
+
+
+def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEpsilons:
+    """Return each position's own epsilon: early records are hidden by more later noise.
+
+    Long epochs are sampled at ``most_positions`` positions, denser towards the end.
+
+    >>> from dplateau import LossGeometry, OnePassSGD
+    >>> loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)
+    >>> run = OnePassSGD(n=40, learning_rate=0.5, noise_std=2.0, loss=loss, release="last")
+    >>> found = per_record(run, delta=1e-5)
+    >>> bool(found.epsilons[0] < found.epsilons[-1])
+    True
+    """
+    level = _check.probability("delta", delta)
+    if not isinstance(run, CyclicSGD | OnePassSGD):
+        raise NotApplicable(
+            f"records of {run.kind} are all alike; per_record is for CyclicSGD and OnePassSGD"
+        )
+    reasons = {bound: bound.refusal(run) for bound in _BOUNDS}
+    chosen = next((bound for bound, reason in reasons.items() if reason is None), None)
+    if chosen is None:
+        raise NotApplicable("; ".join(f"{b.title} {reason}" for b, reason in reasons.items()))
+    length = run.batches_per_epoch if isinstance(run, CyclicSGD) else run.steps
+    positions = np.arange(length)
+    if length > most_positions:
+        ages = np.unique(np.geomspace(1, length, most_positions).round()).astype(np.int64)
+        positions = np.sort(length - ages)
+    epsilons = [chosen.record_curve(run, int(place)).epsilon(level) for place in positions]
+    return RecordEpsilons(run, level, chosen.name, positions, np.array(epsilons))

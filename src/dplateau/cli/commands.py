@@ -1,0 +1,158 @@
+"""The commands: parse, call the library, show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dplateau.cli.curve import EXAMPLE, curve_command
+from dplateau.cli.files import write_whole
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+
+# The library itself loads when a command runs, so that showing help stays quick.
+if TYPE_CHECKING:
+    from dplateau.algorithms import Run
+    from dplateau.certificates import Certificate, Comparison
+
+app = typer.Typer(
+    name="dplateau",
+    help="Privacy of noisy gradient descent: what the last iterate really costs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Delta = Annotated[
+    float,
+    typer.Option("--delta", help="Failure probability.", rich_help_panel=CLAIM_PANEL),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON, not tables.", rich_help_panel=OUTPUT_PANEL)
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", help="Write the certificate here.", rich_help_panel=OUTPUT_PANEL
+    ),
+]
+
+_SGD = (
+    "sgd --n 60000 --batch-size 256 --epochs 60 --noise-multiplier 1.1 --release last --delta 1e-5"
+)
+_RIDGE = (
+    "sgd --n 60000 --batch-size 600 --steps 5000 --noise-multiplier 1 --learning-rate 2 "
+    "--l2 0.005 --lipschitz 1 --smoothness 0.25 --release last --delta 1e-5"
+)
+
+
+@app.command(epilog=f"Example: `dplateau account {_RIDGE}`")
+@takes_run
+def account(run: Run, delta: Delta, json: Json = False, output: Output = None) -> None:
+    """Give the smallest provable epsilon of a run, with what it rests on."""
+    from dplateau.cli import show
+
+    comparison, certificate = _both(run, delta, historical=False)
+    if output is not None:
+        write_whole(output, certificate.to_json())
+    if json:
+        _print_json({**certificate.to_dict(), "bounds": _rows(comparison)})
+        return
+    show.show_comparison(comparison, certificate)
+    show.show_certificate(certificate)
+    if output is not None:
+        show.console.print(f"certificate written to {output}", soft_wrap=True, markup=False)
+
+
+@app.command(name="compare", epilog=f"Example: `dplateau compare {_SGD}`")
+@takes_run
+def compare_command(
+    run: Run,
+    delta: Delta,
+    historical: Annotated[
+        bool,
+        typer.Option(
+            "--historical",
+            help="Also show published bounds whose proof has a gap.",
+            rich_help_panel=OUTPUT_PANEL,
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show what every bound says about a run, or why it says nothing."""
+    from dplateau.cli import show
+
+    comparison, certificate = _both(run, delta, historical=historical)
+    if json:
+        assumptions = certificate.to_dict()["assumptions"]
+        _print_json({**comparison.to_dict(), "assumptions": assumptions})
+        return
+    show.show_comparison(comparison, certificate)
+
+
+@app.command(
+    name="calibrate",
+    epilog=f"Example: `dplateau calibrate {_SGD} --epsilon 1 --vary noise` "
+    "(the noise given is only where the search starts)",
+)
+@takes_run
+def calibrate_command(
+    run: Run,
+    delta: Delta,
+    epsilon: Annotated[
+        float, typer.Option(help="The epsilon to meet.", rich_help_panel=CLAIM_PANEL)
+    ],
+    vary: Annotated[
+        str,
+        typer.Option(
+            help="noise, l2, steps, learning-rate or batch-size.", rich_help_panel=CLAIM_PANEL
+        ),
+    ] = "noise",
+    json: Json = False,
+    output: Output = None,
+) -> None:
+    """Find the smallest noise or l2, or the longest run, that meets a target epsilon."""
+    from dplateau.certificates import calibrate
+    from dplateau.cli import show
+
+    found = calibrate(run, epsilon, delta, vary=vary.replace("-", "_"))
+    if output is not None:
+        write_whole(output, found.certificate.to_json())
+    if json:
+        answer = {"varied": found.varied, "value": found.value, "unlimited": found.unlimited}
+        comparison, _ = _both(found.run, delta, historical=False)
+        _print_json({**answer, **found.certificate.to_dict(), "bounds": _rows(comparison)})
+        return
+    show.show_calibration(found)
+    show.show_certificate(found.certificate)
+
+
+app.command(name="curve", epilog=EXAMPLE)(curve_command)
+
+
+def _both(run: Run, delta: float, *, historical: bool) -> tuple[Comparison, Certificate]:
+    from dplateau.bounds.registry import BOUNDS
+    from dplateau.certificates.certify import certificate_of, comparison_of, survey
+
+    findings = survey(run, delta, [b for b in BOUNDS if b.sound or historical])
+    return comparison_of(run, delta, findings), certificate_of(run, delta, findings)
+
+
+def _rows(comparison: Comparison) -> list[dict[str, Any]]:
+    return [row.to_dict() for row in comparison.rows]
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    typer.echo(json.dumps(found, indent=2, allow_nan=False))
+
+
+@app.command()
+def demo() -> None:
+    """Show what a hidden state saves on a realistic run."""
+    from dplateau.cli.demo import run_demo
+
+    run_demo()

@@ -1,0 +1,212 @@
+"""The options that describe a run, written once and shared by every command that takes one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from dplateau.errors import InvalidInput
+
+# The library itself loads when a run is built, so that showing help stays quick.
+if TYPE_CHECKING:
+    from dplateau.algorithms import Domain, LossGeometry, Run
+
+
+class Algorithm(StrEnum):
+    """The algorithms, as named on the command line."""
+
+    GD = "gd"
+    SGD = "sgd"
+    CYCLIC = "cyclic"
+    ONE_PASS = "one-pass"
+    LANGEVIN = "langevin"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One option: its type, its help, its panel there, and the algorithms that take it."""
+
+    kind: Any
+    help: str
+    panel: str
+    algorithms: tuple[Algorithm, ...] = tuple(Algorithm)
+
+
+CLAIM_PANEL = "The claim"
+OUTPUT_PANEL = "Output"
+_DATA, _LENGTH, _STEP, _LOSS, _NOISE = (
+    "Data and batches",
+    "Length",
+    "Step",
+    "Loss of one record",
+    "Noise (state it once)",
+)
+
+_SAMPLED = (Algorithm.SGD, Algorithm.CYCLIC)
+_NOISY = (Algorithm.GD, Algorithm.SGD, Algorithm.CYCLIC, Algorithm.ONE_PASS)
+_LONG = (Algorithm.GD, Algorithm.SGD, Algorithm.CYCLIC, Algorithm.LANGEVIN)
+
+FLAGS: dict[str, Flag] = {
+    "n": Flag(int, "Number of records (public).", _DATA),
+    "batch_size": Flag(
+        float,
+        "Records per batch; every step divides by it.",
+        _DATA,
+        (*_SAMPLED, Algorithm.ONE_PASS),
+    ),
+    "sampling_rate": Flag(float, "Batch size over n, instead of --batch-size.", _DATA, _SAMPLED),
+    "sampling": Flag(str, "poisson (default) or fixed.", _DATA, (Algorithm.SGD,)),
+    "order": Flag(str, "cyclic (default), shuffle-once, reshuffle.", _DATA, (Algorithm.CYCLIC,)),
+    "steps": Flag(int, "Number of steps.", _LENGTH, _LONG),
+    "epochs": Flag(
+        float, "Passes over the data, instead of --steps.", _LENGTH, (Algorithm.GD, *_SAMPLED)
+    ),
+    "learning_rate": Flag(float, "Step size.", _STEP),
+    "l2": Flag(float, "Strength of the ridge term.", _STEP),
+    "diameter": Flag(float, "Diameter of the convex body iterates are projected onto.", _STEP),
+    "radius": Flag(float, "Radius of a ball around 0, instead of --diameter.", _STEP),
+    "dimension": Flag(int, "Number of parameters.", _STEP),
+    "lipschitz": Flag(float, "Bound on its gradient norm (the clip norm).", _LOSS),
+    "smoothness": Flag(float, "Its smoothness (logistic on unit rows: 0.25).", _LOSS),
+    "strong_convexity": Flag(float, "Its strong convexity, without the ridge.", _LOSS),
+    "convex": Flag(bool, "Whether it is convex (it is unless said otherwise).", _LOSS),
+    "holder_exponent": Flag(float, "Exponent p < 1 of Hölder-continuous gradients.", _LOSS),
+    "holder_constant": Flag(float, "Constant of Hölder-continuous gradients.", _LOSS),
+    "dissipativity_offset": Flag(float, "lambda of strong dissipativity.", _LOSS),
+    "dissipativity_rate": Flag(float, "kappa of strong dissipativity.", _LOSS),
+    "noise_multiplier": Flag(
+        float, "Std on the summed gradients, in units of --lipschitz.", _NOISE, _NOISY
+    ),
+    "noise_std": Flag(float, "Std on the averaged gradient.", _NOISE, _NOISY),
+    "iterate_std": Flag(float, "Std in parameter space.", _NOISE, _NOISY),
+    "noise_kind": Flag(str, "gaussian (default) or laplace (one dimension).", _NOISE, _NOISY),
+    "inverse_temperature": Flag(
+        float, "Of the sampled density (default 1).", _NOISE, (Algorithm.LANGEVIN,)
+    ),
+    "neighbors": Flag(str, "add-remove (default) or replace.", CLAIM_PANEL),
+    "release": Flag(
+        str, "What leaves: last, all or random-stop. A promise: no default.", CLAIM_PANEL
+    ),
+}
+_WORDS = ("sampling", "order", "noise_kind", "neighbors", "release")
+
+
+def takes_run(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a run, and call it with the run as its first argument."""
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "run"]
+    hints = get_type_hints(command, localns={"Run": Any}, include_extras=True)
+    algorithm = _parameter(
+        "algorithm", Annotated[Algorithm, typer.Argument()], inspect.Parameter.empty
+    )
+    flags = [_parameter(name, _option(name, flag), None) for name, flag in FLAGS.items()]
+    mine = [_parameter(p.name, hints[p.name], p.default) for p in own]
+
+    @wraps(command)
+    def called(**values: Any) -> None:
+        stated = {name: values.pop(name) for name in FLAGS}
+        run = build_run(values.pop("algorithm"), stated)
+        command(run, **values)
+
+    called.__dict__["__signature__"] = inspect.Signature([algorithm, *flags, *mine])
+    called.__annotations__ = {p.name: p.annotation for p in (algorithm, *flags, *mine)}
+    return called
+
+
+def _option(name: str, flag: Flag) -> Any:
+    declared = typer.Option(_names(name, flag), help=flag.help, rich_help_panel=flag.panel)
+    return Annotated[flag.kind | None, declared]
+
+
+def _names(name: str, flag: Flag) -> str:
+    dashed = f"--{name.replace('_', '-')}"
+    return f"{dashed}/--no{dashed[1:]}" if flag.kind is bool else dashed
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
+
+
+def build_run(algorithm: Algorithm, stated: dict[str, Any]) -> Run:
+    """Return the run that the options describe."""
+    given = {name: value for name, value in stated.items() if value is not None}
+    for name in given:
+        allowed = FLAGS[name].algorithms
+        if algorithm not in allowed:
+            raise InvalidInput(
+                f"{algorithm} takes no {_names(name, FLAGS[name])}; it is for {', '.join(allowed)}"
+            )
+    if "n" not in given and algorithm is not Algorithm.LANGEVIN:
+        raise InvalidInput(f"{algorithm} needs --n, the number of records")
+    if algorithm is Algorithm.LANGEVIN and "steps" not in given:
+        raise InvalidInput("langevin needs --steps")
+    for name in _WORDS:
+        if name in given:
+            given[name] = given[name].replace("-", "_")
+    inner = (*_LOSS_FLAGS, "diameter", "radius")
+    arguments = {name: value for name, value in given.items() if name not in inner}
+    arguments |= {"loss": _loss(given), "domain": _domain(given)}
+    return _run_class(algorithm)(**arguments)
+
+
+def _run_class(algorithm: Algorithm) -> type[Run]:
+    from dplateau import algorithms
+
+    return {
+        Algorithm.GD: algorithms.NoisyGD,
+        Algorithm.SGD: algorithms.NoisySGD,
+        Algorithm.CYCLIC: algorithms.CyclicSGD,
+        Algorithm.ONE_PASS: algorithms.OnePassSGD,
+        Algorithm.LANGEVIN: algorithms.ProjectedLangevin,
+    }[algorithm]
+
+
+_LOSS_FLAGS = (
+    "lipschitz",
+    "smoothness",
+    "strong_convexity",
+    "convex",
+    "holder_exponent",
+    "holder_constant",
+    "dissipativity_offset",
+    "dissipativity_rate",
+)
+
+
+def _loss(given: dict[str, Any]) -> LossGeometry | None:
+    from dplateau.algorithms import LossGeometry
+
+    stated = {name: given[name] for name in _LOSS_FLAGS if name in given}
+    if not stated:
+        return None
+    stated.setdefault("convex", True)
+    stated.setdefault("lipschitz", float("inf"))
+    for name, parts in {
+        "holder": ("holder_exponent", "holder_constant"),
+        "dissipativity": ("dissipativity_offset", "dissipativity_rate"),
+    }.items():
+        found = [stated.pop(part) for part in parts if part in stated]
+        if len(found) == 1:
+            raise InvalidInput(
+                f"--{parts[0].replace('_', '-')} and --{parts[1].replace('_', '-')} go together"
+            )
+        if found:
+            stated[name] = tuple(found)
+    return LossGeometry(**stated)
+
+
+def _domain(given: dict[str, Any]) -> Domain | None:
+    from dplateau.algorithms import Ball, Body
+
+    if "diameter" in given and "radius" in given:
+        raise InvalidInput("state the domain once: --diameter or --radius")
+    if "radius" in given:
+        return Ball(given["radius"])
+    return Body(given["diameter"]) if "diameter" in given else None
