@@ -28,6 +28,7 @@ class RdpComposition(Bound):
     """T times the Rényi divergence of one sampled Gaussian, converted at the best order."""
 
     name = "rdp_composition"
+    note = "docs/theory/compositions.md"
     title = "RDP (moments accountant)"
     citation = literature.mironov_sampled("Theorem 4 and section 3.3")
 

@@ -14,9 +14,12 @@ from dplateau.curves import (
     LossCurve,
     PrivacyCurve,
     RenyiCurve,
+    TabulatedComposition,
 )
 from dplateau.errors import InvalidInput, NotApplicable
 
+# Beyond this epsilon e^epsilon leaves the range of floating-point numbers.
+_WIDEST_TABLE = 300.0
 _RENYI_ORDERS = (
     1.25,
     1.5,
@@ -72,8 +75,8 @@ class Composition:
 def compose(certificates: Sequence[Certificate], delta: float) -> Composition:
     """Return the smallest epsilon at ``delta`` for releasing everything that was certified.
 
-    Gaussian curves compose exactly, privacy losses numerically, Rényi divergences by adding up,
-    and whatever is left by the basic theorem; the best that applies wins.
+    Gaussian curves compose exactly, privacy losses numerically (tabulated from delta(epsilon) where
+    a curve has no pairs of its own), Rényi divergences by adding up; the best that applies wins.
 
     >>> from dplateau import NoisyGD, certify
     >>> one = certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5)
@@ -113,6 +116,12 @@ def _losses(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
     return LossCurve(sum(known, ())) if len(known) == len(curves) else None
 
 
+def _tabulated(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
+    if len(curves) == 1 or max(curve.epsilon(1e-12) for curve in curves) > _WIDEST_TABLE:
+        return None
+    return TabulatedComposition(tuple(curves))
+
+
 def _renyi(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
     try:
         return reduce(RenyiCurve.plus, [_as_renyi(curve) for curve in curves])
@@ -133,6 +142,7 @@ def _basic(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
 _METHODS: dict[str, Callable[[Sequence[PrivacyCurve]], PrivacyCurve | None]] = {
     "GDP composition": _gaussian,
     "PLD composition": _losses,
+    "PLD composition of tabulated curves": _tabulated,
     "RDP composition": _renyi,
     "basic composition": _basic,
 }

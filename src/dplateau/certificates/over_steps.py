@@ -61,7 +61,7 @@ def epsilon_over_steps(
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=1, noise_multiplier=1.0, release="all")
     >>> epsilon_over_steps(run, 1e-5, [1, 4]).best.round(3)
-    array([ 4.377, 10.003])
+    array([4.377, 9.997])
     """
     level = _check.probability("delta", delta)
     counts = np.asarray(steps)

@@ -14,6 +14,7 @@ from dplateau.curves.combined import (
 )
 from dplateau.curves.loss import LossCurve
 from dplateau.curves.renyi import RenyiCurve
+from dplateau.curves.tabulated import TabulatedComposition
 
 __all__ = [
     "AdvancedCompositionCurve",
@@ -29,4 +30,5 @@ __all__ = [
     "PrivacyCurve",
     "RenyiCurve",
     "SubsampledCurve",
+    "TabulatedComposition",
 ]

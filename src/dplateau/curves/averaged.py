@@ -74,6 +74,11 @@ class AveragedLossCurve(PrivacyCurve):
             target = wanted
         return best
 
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return delta at many epsilons, from one family of compositions."""
+        found = self.average_deltas(epsilons, np.array([self.weights]), centre)[0]
+        return np.minimum(found + self.extra_delta * _ROUND_UP, 1.0)
+
     def average_deltas(
         self, epsilons: FloatArray, weights: FloatArray, target: float
     ) -> FloatArray:

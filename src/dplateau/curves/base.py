@@ -9,6 +9,7 @@ import numpy as np
 
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.numerics.pairs import DominatingPair
+from dplateau.numerics.types import FloatArray
 
 # Orders of epsilon tried when a trade-off curve is read off delta(epsilon): any choice is valid.
 _TRADEOFF_EPSILONS = np.r_[0.0, np.geomspace(1e-4, 1e3, 141)]
@@ -27,6 +28,10 @@ class PrivacyCurve(ABC):
     @abstractmethod
     def epsilon(self, delta: float) -> float:
         """Return an epsilon >= 0 for which the release is (epsilon, delta)-private."""
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return delta at many epsilons; accurate around the delta ``centre``, valid everywhere."""
+        return np.array([self.delta(float(epsilon)) for epsilon in epsilons])
 
     def tradeoff(self, fpr: float) -> float:
         """Return a lower bound on any attack's false-negative rate at false-positive rate ``fpr``.

@@ -12,6 +12,7 @@ import numpy as np
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
 from dplateau.numerics.pairs import DominatingPair
 from dplateau.numerics.privacy_loss import PldResult, compose_pairs
+from dplateau.numerics.types import FloatArray
 
 Parts = tuple[tuple[DominatingPair, int], ...]
 # Deltas between which a composition is centred; outside, the last one is still valid, only looser.
@@ -53,6 +54,12 @@ class LossCurve(PrivacyCurve):
             if wanted / 30 < target < wanted * 30:
                 return
             target = wanted
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return delta at many epsilons, from one composition."""
+        return _composed(self.parts, min(max(centre, _SMALLEST_TARGET), _LARGEST_TARGET)).delta(
+            epsilons
+        )
 
     def loss_parts(self) -> Parts:
         """Return the parts themselves."""
