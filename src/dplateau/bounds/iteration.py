@@ -182,6 +182,8 @@ class ShiftBound(Bound):
 
     def record_curve(self, run: Run, position: int) -> GaussianCurve:
         """Return the curve of a record in the batch ``position`` (from 0) of each epoch."""
+        if position >= run.steps:
+            return GaussianCurve(0.0)  # the run ends before its turn
         chains = [
             chain_of(run, at_position(run, position), losses, bounded=self.bounded)
             for losses in self.losses(run)

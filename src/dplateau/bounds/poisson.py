@@ -178,6 +178,8 @@ class PoissonBound(Bound):
         last_steps = int(witness["last_steps"])
         steps, levels = setting.last(last_steps), np.array(witness["levels"], dtype=float)
         start = self.checked_start(setting, last_steps, tuple(witness["edges"]))
+        if setting.contraction > 1 and start.edges[-1] > 0:
+            raise InvalidInput("a start is absorbed only by steps that do not expand")
         for edge, counts in zip(start.edges, witness["counts"], strict=True):
             if not absorbs(steps, edge, np.array(counts), levels):
                 raise InvalidInput(f"the plan for a start at {edge:g} does not absorb it")
@@ -203,7 +205,7 @@ class PoissonBound(Bound):
         longest = run.replace(steps=int(lengths[-1]))
         cap = batch_cap(longest, delta)
         setting = setting_of(longest, cap)
-        top = int(self.plan(longest, delta)["last_steps"])
+        top = min(int(self.plan(longest, delta)["last_steps"]), _MOST_LAST_STEPS)
         found = np.full(lengths.size, np.inf)
         short = lengths <= 4 * top  # beyond, a start is worth absorbing
         found[short] = epsilon_over_counts(
@@ -323,6 +325,8 @@ def best_last_steps(
 
     The surrogate ranks R over its whole range; evaluations then walk downhill from its best.
     """
+    if setting.contraction > 1:
+        return setting.steps  # the cap for a tiny delta lets steps expand: compose all of them
     most = min(setting.steps, _MOST_LAST_STEPS)
     if setting.contraction < 1:
         most = min(most, math.ceil(60.0 / setting.last(1).log_rate) + 1)

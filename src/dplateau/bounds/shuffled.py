@@ -145,7 +145,8 @@ def slots(run: CyclicSGD) -> tuple[Slot, ...]:
     trailing = np.arange(length)
     positions = (run.steps - 1 - trailing) % length
     records = np.where(positions == length - 1, run.n - (length - 1) * size, size)
-    uses = -(-(run.steps - positions) // length)
+    # A run shorter than an epoch leaves some records out; charging them one use is safe.
+    uses = np.maximum(1, -(-(run.steps - positions) // length))
     edges = np.unique(np.r_[0, np.geomspace(1, length, _GROUPS).astype(np.int64)])
     if length <= _GROUPS:
         edges = np.arange(length + 1)

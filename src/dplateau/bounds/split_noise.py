@@ -36,6 +36,7 @@ from dplateau.bounds.poisson import (
 from dplateau.bounds.poisson_forms import cut_start, start_levels
 from dplateau.bounds.step_maps import why_no_contraction
 from dplateau.curves import AveragedLossCurve
+from dplateau.errors import InvalidInput
 from dplateau.numerics.normal import gaussian_delta
 from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
 
@@ -124,6 +125,8 @@ class SplitNoiseBound(Bound):
         setting = doubled(setting_of(run, cap_of(run, int(witness["batch_cap"]))))
         last_steps, share = int(witness["last_steps"]), float(witness["swap_share"])
         start = averaged_start(setting, last_steps, tuple(witness["edges"]))
+        if setting.contraction > 1 and start.edges[-1] > 0:
+            raise InvalidInput("a start is absorbed only by steps that do not expand")
         pairs: list[PoissonPair | SubsampledGaussianPair] = []
         counts = np.zeros((len(start.edges), 2 * len(start.edges)), dtype=int)
         for k, edge in enumerate(start.edges):
