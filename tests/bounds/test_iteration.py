@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -55,7 +56,7 @@ def test_patterns_place_the_uses() -> None:
 def test_later_records_of_one_pass_are_exposed_more() -> None:
     run = OnePassSGD(n=30, learning_rate=0.5, noise_std=2.0, loss=LOSS, release="last")
     found = per_record(run, 1e-5).epsilons
-    assert all(a <= b for a, b in zip(found[:-1], found[1:], strict=True))
+    assert all(a <= b for a, b in pairwise(found))
     last = bound_named("one_pass_contraction")
     assert found[-1] == pytest.approx(last.curve(run, last.plan(run, 1e-5)).epsilon(1e-5))
 

@@ -149,7 +149,7 @@ class PoissonBound(Bound):
             witness = self._witness(setting, cap, last_steps, delta, FINE)
             return self.curve(run, witness).epsilon(delta), witness
 
-        return shortened(best_last_steps(setting, surrogate, coarse), fine)
+        return shortened(setting, best_last_steps(setting, surrogate, coarse), fine)
 
     def _witness(
         self, setting: Setting, cap: BatchCap, last_steps: int, delta: float, detail: Detail
@@ -349,18 +349,21 @@ def best_last_steps(
     return best
 
 
-def shortened(last_steps: int, fine: Callable[[int], tuple[float, Witness]]) -> Witness:
+def shortened(
+    setting: Setting, last_steps: int, fine: Callable[[int], tuple[float, Witness]]
+) -> Witness:
     """Return the witness in full detail, with fewer last steps while that helps.
 
     Coarse buckets over-state the start, which favours too many last steps.
     """
     best = fine(last_steps)
-    while True:
+    while setting.contraction <= 1:
         fewer = math.floor(last_steps / 1.08)
         tried = fine(fewer) if 1 <= fewer < last_steps else best
         if tried[0] >= best[0]:
             return best[1]
         last_steps, best = fewer, tried
+    return best[1]
 
 
 def fill_from_plans(

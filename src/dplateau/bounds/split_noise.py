@@ -93,7 +93,7 @@ class SplitNoiseBound(Bound):
             return self.curve(run, planned).epsilon(delta), planned
 
         best = best_last_steps(setting, lambda last_steps: split(last_steps)[0], coarse)
-        return shortened(best, fine)
+        return shortened(setting, best, fine)
 
     def _surrogate(
         self,
