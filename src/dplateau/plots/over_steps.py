@@ -1,0 +1,116 @@
+"""epsilon over the number of steps, every bound in one picture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dplateau.certificates import BoundOverSteps, EpsilonOverSteps
+from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.plots.canvas import Display
+from dplateau.plots.end_labels import write_end_labels
+from dplateau.plots.lower import LowerPoints, lower_at
+from dplateau.plots.palette import looks
+from dplateau.plots.strokes import (
+    draw_frame,
+    draw_key,
+    draw_line,
+    draw_lower,
+    last_finite,
+    positive,
+    with_best_bold,
+)
+from dplateau.plots.table import Column, CurveTable
+from dplateau.plots.words import in_short, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Loose bounds may leave the picture at this many times the tightest released one.
+_HEADROOM = 8.0
+# Share of the height that stays free below everything, for the forbidden area's name.
+_FLOOR = 0.12
+
+
+@dataclass(frozen=True, eq=False)
+class EpsilonOverStepsDisplay(Display):
+    """Bounds on epsilon over T on logarithmic axes, with a lower bound where one is known.
+
+    Hidden-state bounds are solid, bounds that hold for released iterates dashed, the lower bound is
+    dotted with the impossible region shaded. Names stand at the lines' ends.
+
+    >>> from dplateau import NoisyGD, epsilon_over_steps
+    >>> run = NoisyGD(n=100, steps=1, noise_multiplier=10.0, release="all")
+    >>> display = EpsilonOverStepsDisplay.from_curve(epsilon_over_steps(run, 1e-5, [1, 10, 100]))
+    >>> len(display.plot().lines)
+    5
+    """
+
+    steps: IntArray
+    bounds: tuple[BoundOverSteps, ...]
+    delta: float
+    title: str
+    lower: LowerPoints | None = None
+
+    @classmethod
+    def from_curve(
+        cls, curve: EpsilonOverSteps, lower: LowerPoints | None = None
+    ) -> EpsilonOverStepsDisplay:
+        """Take what ``epsilon_over_steps`` (and ``lower_over_steps``) returned."""
+        return cls(curve.steps, curve.bounds, curve.delta, in_short(curve.run), lower)
+
+    def table(self) -> CurveTable:
+        """Return the numbers behind the picture."""
+        values = [line.epsilon for line in self.bounds]
+        return CurveTable(
+            axis="steps",
+            places=self.steps,
+            quantity="epsilon",
+            columns=tuple(
+                Column(line.bound, line.title, line.hidden_state, line.epsilon)
+                for line in self.bounds
+            ),
+            best=np.min(values, axis=0),
+            lower=lower_at(self.lower, self.steps),
+        )
+
+    def draw(self, ax: Axes) -> None:
+        """Draw every bound, the lower bound and the names."""
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        hidden = [line.hidden_state for line in self.bounds]
+        values = [line.epsilon for line in self.bounds]
+        styles = looks(hidden, [last_finite(line) for line in values])
+        labels = [
+            draw_line(ax, self.steps, line.epsilon, line.title, look)
+            for line, look in zip(self.bounds, styles, strict=True)
+        ]
+        labels = with_best_bold(labels, values)
+        self._set_limits(ax)
+        shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
+        if shaded is not None:
+            labels += draw_lower(ax, shaded)
+        y_label = f"epsilon at delta = {self.delta:g}"
+        draw_frame(ax, wrapped(self.title), "steps T", y_label)
+        draw_key(ax, hidden, shaded)
+        write_end_labels(ax, labels)
+
+    def _set_limits(self, ax: Axes) -> None:
+        first, last = int(self.steps.min()), int(self.steps.max())
+        ax.set_xlim(first, last if last > first else first * 10)
+        values = [line.epsilon for line in self.bounds]
+        shown = positive([*values, self.lower.epsilon] if self.lower is not None else values)
+        if shown.size == 0:
+            return
+        low, high = float(shown.min()), min(float(shown.max()), _HEADROOM * self._reference())
+        high = 1.3 * max(high, 2 * low)
+        ax.set_ylim(low / (high / low) ** (_FLOOR / (1 - _FLOOR)), high)
+
+    def _reference(self) -> float:
+        """Return the largest epsilon of the tightest bound for released iterates (or of all)."""
+        ends: list[FloatArray] = [b.epsilon for b in self.bounds if not b.hidden_state]
+        lowest = np.min(ends or [b.epsilon for b in self.bounds], axis=0)
+        finite = positive([lowest])
+        return float(finite.max()) if finite.size else float("inf")

@@ -1,0 +1,144 @@
+"""The privacy of each record of a run that goes through its data in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
+from dplateau.bounds.base import Bound
+from dplateau.bounds.registry import BOUNDS, bound_named
+from dplateau.curves import PrivacyCurve
+from dplateau.errors import InvalidInput
+from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.plots.table import Column
+
+
+@runtime_checkable
+class _KnowsRecords(Protocol):
+    """A bound that tells records apart by their position."""
+
+    def record_curve(self, run: Run, position: int) -> PrivacyCurve: ...
+
+
+@dataclass(frozen=True, eq=False)
+class LossPerRecord:
+    """Every bound over the positions of a record's batch, counted from 1.
+
+    A bound that cannot tell records apart is constant.
+    ``quantity`` is what the values are, "epsilon" at delta ``at`` or "delta" at epsilon ``at``.
+    ``shuffled`` is the value for every record if the order is drawn at random and kept secret.
+    """
+
+    run: Run
+    quantity: Literal["epsilon", "delta"]
+    at: float
+    positions: IntArray
+    bounds: tuple[Column, ...]
+    shuffled: float | None
+
+    @property
+    def best(self) -> FloatArray:
+        """The smallest value at each position."""
+        lowest: FloatArray = np.min([line.values for line in self.bounds], axis=0)
+        return lowest
+
+
+def loss_per_record(
+    run: Run,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    positions: Sequence[int] | IntArray | None = None,
+) -> LossPerRecord:
+    """Return epsilon at ``delta``, or delta at ``epsilon``, for records at each position.
+
+    >>> from dplateau import LossGeometry, OnePassSGD
+    >>> run = OnePassSGD(n=3, learning_rate=0.5, noise_std=1.0, release="last",
+    ...                  loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0))
+    >>> loss_per_record(run, delta=1e-5).best.round(2)
+    array([2.34, 2.94, 4.38])
+    """
+    if (delta is None) == (epsilon is None):
+        raise InvalidInput("state delta=... (to get epsilons) or epsilon=... (to get deltas)")
+    if not isinstance(run, CyclicSGD | OnePassSGD):
+        raise InvalidInput(
+            f"the records of {run.kind} have no positions; use OnePassSGD or CyclicSGD"
+        )
+    asked = _Asked.of(delta, epsilon)
+    ordered = run.replace(order="cyclic") if isinstance(run, CyclicSGD) else run
+    places = _checked_positions(ordered, positions)
+    lines = [
+        _line(bound, ordered, asked, places)
+        for bound in BOUNDS
+        if bound.sound and bound.refusal(ordered) is None
+    ]
+    if not lines:
+        raise InvalidInput("no bound applies to this run; compare(run, delta) says why")
+    return LossPerRecord(
+        run, asked.quantity, asked.at, places, tuple(lines), _shuffled(ordered, asked)
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What to read off a privacy curve."""
+
+    quantity: Literal["epsilon", "delta"]
+    at: float
+
+    @classmethod
+    def of(cls, delta: float | None, epsilon: float | None) -> _Asked:
+        if delta is not None:
+            return cls("epsilon", _check.probability("delta", delta))
+        return cls("delta", _check.nonnegative("epsilon", epsilon))
+
+    def read(self, curve: PrivacyCurve) -> float:
+        return curve.epsilon(self.at) if self.quantity == "epsilon" else curve.delta(self.at)
+
+    @property
+    def planning_delta(self) -> float:
+        return self.at if self.quantity == "epsilon" else 1e-6
+
+
+def _line(bound: Bound, run: Run, asked: _Asked, places: IntArray) -> Column:
+    title = bound.title
+    if isinstance(bound, _KnowsRecords):
+        title = f"{title.partition(',')[0]}, each record"
+        curves = (bound.record_curve(run, place - 1) for place in places.tolist())
+        found = np.array([asked.read(curve) for curve in curves])
+    else:
+        found = np.full(places.shape, _whole_run(bound, run, asked))
+    return Column(bound.name, title, bound.hidden_state, found)
+
+
+def _whole_run(bound: Bound, run: Run, asked: _Asked) -> float:
+    """Return the value that holds for every record."""
+    return asked.read(bound.curve(run, bound.plan(run, asked.planning_delta)))
+
+
+def _shuffled(run: CyclicSGD | OnePassSGD, asked: _Asked) -> float | None:
+    """Return the value under one secret random order, or None if no bound covers it."""
+    if run.release == "random_stop":
+        return None
+    stated = run.parameters()
+    if isinstance(run, OnePassSGD):
+        stated["epochs"] = 1
+    shuffled = CyclicSGD(**{**stated, "order": "shuffle_once"})
+    bound = bound_named("shuffle_once_average")
+    return None if bound.refusal(shuffled) is not None else _whole_run(bound, shuffled, asked)
+
+
+def _checked_positions(
+    run: CyclicSGD | OnePassSGD, positions: Sequence[int] | IntArray | None
+) -> IntArray:
+    most = min(run.steps, run.batches_per_epoch) if isinstance(run, CyclicSGD) else run.steps
+    if positions is None:
+        return np.arange(1, most + 1)
+    places = np.unique(np.asarray(positions, dtype=np.int64))
+    if places.size == 0 or places[0] < 1 or places[-1] > most:
+        raise InvalidInput(f"positions are whole numbers from 1 to {most}; got {positions!r}")
+    return places

@@ -1,0 +1,75 @@
+"""The numbers of a picture, as rows for a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dplateau.numerics.types import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One bound's values."""
+
+    bound: str
+    title: str
+    hidden_state: bool
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class CurveTable:
+    """Every bound, the best of them and the lower bound (nan where none was computed).
+
+    ``axis`` names the first column ("steps" or "position"), ``quantity`` what the others hold.
+    ``shuffled`` is the value of every record under one secret random order, where it is known.
+    """
+
+    axis: str
+    places: IntArray
+    quantity: str
+    columns: tuple[Column, ...]
+    best: FloatArray
+    lower: FloatArray
+    shuffled: float | None = None
+
+    def to_csv(self) -> str:
+        """Return comma-separated text with one row per place; what is not known is left empty."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow([self.axis, *(column.bound for column in self.columns), "best", "lower"])
+        values = [*(column.values for column in self.columns), self.best, self.lower]
+        for index, place in enumerate(self.places.tolist()):
+            rows.writerow([place, *(_cell(float(column[index])) for column in values)])
+        return text.getvalue()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data; what is infinite or not known is None."""
+        found: dict[str, Any] = {
+            self.axis: self.places.tolist(),
+            "bounds": [
+                {
+                    "bound": column.bound,
+                    "title": column.title,
+                    "hidden_state": column.hidden_state,
+                    self.quantity: _finite(column.values),
+                }
+                for column in self.columns
+            ],
+            "best": _finite(self.best),
+            "lower": _finite(self.lower),
+        }
+        return found if self.shuffled is None else {**found, "shuffled": self.shuffled}
+
+
+def _cell(value: float) -> str:
+    return "" if math.isnan(value) else repr(value)
+
+
+def _finite(values: Iterable[float]) -> list[float | None]:
+    return [float(value) if math.isfinite(value) else None for value in values]

@@ -1,0 +1,114 @@
+"""Runs and numbers in few words, for titles and labels."""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run, Schedule
+
+_KINDS = {
+    "NoisyGD": "Noisy GD",
+    "NoisySGD": "Noisy SGD",
+    "OnePassSGD": "One-pass SGD",
+    "ProjectedLangevin": "Projected Langevin",
+}
+_BATCHES = {"poisson": "Poisson", "fixed": "fixed-size"}
+_ORDERS = {
+    "cyclic": "Cyclic SGD",
+    "shuffle_once": "SGD shuffled once",
+    "reshuffle": "SGD reshuffled every epoch",
+}
+_RELEASES = {
+    "last": "last iterate released",
+    "all": "every iterate released",
+    "random_stop": "released after a random step",
+}
+_NOISES = {
+    "noise_multiplier": "noise multiplier",
+    "noise_std": "noise std",
+    "iterate_std": "iterate noise std",
+}
+
+
+def rounded_up(value: float, digits: int = 3) -> str:
+    """Return an upper bound in a few digits, never below its value.
+
+    >>> rounded_up(28032.68), rounded_up(1310.2), rounded_up(2.9341), rounded_up(2.0)
+    ('2.81e+04', '1320', '2.94', '2.00')
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 3) -> str:
+    """Return a lower bound in a few digits, never above its value.
+
+    >>> rounded_down(2.9349)
+    '2.93'
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, direction: str) -> str:
+    if not math.isfinite(value):
+        return "none"
+    number = float(Context(prec=digits, rounding=direction).create_decimal(repr(value)))
+    if 10**digits <= number < 1e4:
+        return f"{number:.0f}"
+    return f"{number:#.{digits}g}".rstrip(".")
+
+
+def in_short(run: Run, *, length: bool = False) -> str:
+    """Return the run in one line; ``length`` adds its number of steps."""
+    parts = [_kind(run), f"n = {run.n}"]
+    if isinstance(run, NoisySGD | CyclicSGD | OnePassSGD):
+        parts.append(f"batches of {run.batch_size:g}")
+    if length:
+        parts.append(f"{run.steps} steps")
+    parts += _geometry(run)
+    if run.noise.name in run.parameters():
+        parts.append(f"{_NOISES[run.noise.name]} {_value(run.noise.value)}")
+    if run.neighbors == "replace":
+        parts.append("one record replaced")
+    return f"{', '.join(parts)}; {_RELEASES[run.release]}"
+
+
+def _kind(run: Run) -> str:
+    if isinstance(run, CyclicSGD):
+        return _ORDERS[run.order]
+    name = _KINDS[run.kind]
+    if isinstance(run, NoisySGD):
+        return f"{name} ({_BATCHES[run.sampling]} batches)"
+    return f"{name} with Laplace noise" if run.noise_kind == "laplace" else name
+
+
+def _geometry(run: Run) -> list[str]:
+    found = []
+    if run.learning_rate is not None:
+        found.append(f"learning rate {_value(run.learning_rate)}")
+    if run.l2 > 0:
+        found.append(f"l2 = {run.l2:g}")
+    if math.isfinite(run.diameter):
+        found.append(f"diameter {run.diameter:g}")
+    return found
+
+
+def _value(value: float | Schedule) -> str:
+    return "by schedule" if isinstance(value, Schedule) else f"{value:g}"
+
+
+def wrapped(text: str, width: int = 96) -> str:
+    r"""Break a title after commas and semicolons only, into lines that fit above the axes.
+
+    >>> wrapped("Noisy GD, n = 10, l2 = 0.1; last iterate released", 26)
+    'Noisy GD, n = 10,\nl2 = 0.1;\nlast iterate released'
+    """
+    lines: list[str] = [""]
+    for piece in re.split(r"(?<=[,;]) ", text):
+        longer = f"{lines[-1]} {piece}".strip()
+        if len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(piece)
+    return "\n".join(lines)
