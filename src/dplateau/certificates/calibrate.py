@@ -157,7 +157,7 @@ def _bracket(
     scale, value = first, epsilon(first)
     # Far from the target epsilon is about inversely proportional to the noise.
     for _ in range(200):
-        guess = value / target if math.isfinite(value) and value > 0 else 2.0
+        guess = value / target if math.isfinite(value) and value > 0 else 16.0
         factor = min(max(guess, 1 / guess) * 1.05, 16.0)
         other = scale * factor if value > target else scale / factor
         there = epsilon(other)

@@ -6,13 +6,16 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run, run_from_dict
+from dplateau.algorithms import Run, _check, run_from_dict
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from dplateau.verify import Verification
 
 SCHEMA = "dplateau/certificate"
 SCHEMA_VERSION = 1
@@ -78,7 +81,7 @@ class Certificate:
         """Return BibTeX of what to cite for this claim."""
         return self.theorem.citation.bibtex()
 
-    def verify(self) -> Any:
+    def verify(self) -> Verification:
         """Re-derive the claim by code that shares nothing with the code that found it."""
         from dplateau.verify import verify
 
@@ -124,13 +127,16 @@ class Certificate:
             )
         if found.get("digest") != digest(found):
             raise InvalidInput("the certificate was altered after it was made: its digest differs")
+        missing = [name for name in FIELDS if name not in found]
+        if missing:
+            raise InvalidInput(f"not a whole certificate: it lacks {missing[0]!r}")
         return cls(
-            run=run_from_dict(found["run"]),
-            bound=found["bound"],
-            claimed_epsilon=found["claimed_epsilon"],
-            claimed_delta=found["claimed_delta"],
-            witness=found["witness"],
-            assumptions=tuple(Assumption(**item) for item in found["assumptions"]),
+            run=run_from_dict(_typed(found, "run", dict)),
+            bound=bound_named(found["bound"]).name,
+            claimed_epsilon=_check.nonnegative("claimed_epsilon", found["claimed_epsilon"]),
+            claimed_delta=_check.probability("claimed_delta", found["claimed_delta"]),
+            witness=_typed(found, "witness", dict),
+            assumptions=tuple(map(_assumption, _typed(found, "assumptions", list))),
         )
 
     def __str__(self) -> str:
@@ -139,6 +145,19 @@ class Certificate:
             f"({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP by "
             f"{self.theorem.title} ({self.theorem.citation.short()})"
         )
+
+
+def _typed(found: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    if not isinstance(found[name], kind):
+        raise InvalidInput(f"not a certificate: {name!r} must be a JSON {kind.__name__}")
+    return found[name]
+
+
+def _assumption(item: Any) -> Assumption:
+    try:
+        return Assumption(**item)
+    except TypeError:
+        raise InvalidInput(f"not a certificate: {item!r} must be an assumption") from None
 
 
 def digest(body: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dplateau.cli.curve import EXAMPLE, curve_command
-from dplateau.cli.files import write_whole
+from dplateau.cli.files import read_text, write_whole
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
 
 # The library itself loads when a command runs, so that showing help stays quick.
@@ -132,6 +132,23 @@ def calibrate_command(
 
 
 app.command(name="curve", epilog=EXAMPLE)(curve_command)
+
+
+@app.command(name="verify", epilog="Example: `dplateau verify certificate.json`")
+def verify_command(
+    file: Annotated[Path, typer.Argument(help="A certificate, as JSON.", show_default=False)],
+    json: Json = False,
+) -> None:
+    """Re-derive a certificate's claim by independent code; exit code 1 if it does not hold."""
+    from dplateau.verify import read_certificate, verify
+
+    verdict = verify(read_certificate(read_text(file)))
+    if json:
+        _print_json(verdict.to_dict())
+    else:
+        typer.echo(str(verdict))
+    if not verdict.ok:
+        raise typer.Exit(1)
 
 
 def _both(run: Run, delta: float, *, historical: bool) -> tuple[Comparison, Certificate]:

@@ -1,0 +1,7 @@
+"""A second derivation of every claim, written apart from the code that makes claims."""
+
+from dplateau.verify.reading import read_certificate
+from dplateau.verify.rederive import verify
+from dplateau.verify.report import Check, Verification
+
+__all__ = ["Check", "Verification", "read_certificate", "verify"]

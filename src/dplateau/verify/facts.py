@@ -1,0 +1,138 @@
+"""What a run says, in the numbers that theorems speak of; conversions are written out anew."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dplateau.algorithms import (
+    CyclicSGD,
+    NoisySGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    Run,
+    Schedule,
+)
+from dplateau.verify.report import Ledger
+
+Blocks = list[tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``count`` equal steps: learning rate eta and noise nu in parameter space."""
+
+    count: int
+    eta: float
+    nu: float
+
+
+def blocks_of(value: object, steps: int) -> Blocks:
+    """Return (value, number of steps) for a constant or a schedule."""
+    if isinstance(value, Schedule):
+        return list(value.blocks)
+    assert isinstance(value, int | float)
+    return [(float(value), steps)]
+
+
+def together(first: Blocks, second: Blocks) -> Iterator[tuple[float, float, int]]:
+    """Yield (value of the first, value of the second, count) over common stretches."""
+    left, right = list(first), list(second)
+    i = j = 0
+    while i < len(left) and j < len(right):
+        (a, m), (b, n) = left[i], right[j]
+        count = min(m, n)
+        yield a, b, count
+        left[i], right[j] = (a, m - count), (b, n - count)
+        i, j = i + (m == count), j + (n == count)
+
+
+def multipliers(run: Run, ledger: Ledger) -> Blocks:
+    """Return the noise multiplier z = sigma b / L over the steps."""
+    name, value = _stated_noise(run)
+    if name == "noise_multiplier":
+        return blocks_of(value, run.steps)
+    lipschitz = math.inf if run.loss is None else run.loss.lipschitz
+    known = math.isfinite(lipschitz)
+    ledger.require("noise multiplier", known, f"{name} with a Lipschitz constant of {lipschitz}")
+    stated = blocks_of(value, run.steps)
+    if name == "noise_std":
+        return [(std * run.batch_size / lipschitz, count) for std, count in stated]
+    ledger.require("learning rate", run.learning_rate is not None, "needed to read iterate_std")
+    rates = blocks_of(run.learning_rate, run.steps)
+    return [
+        (nu / eta * run.batch_size / lipschitz, count) for nu, eta, count in together(stated, rates)
+    ]
+
+
+def stages(run: Run) -> list[Stage]:
+    """Return learning rate and noise in parameter space over the steps (geometry is known)."""
+    assert run.loss is not None
+    assert run.learning_rate is not None
+    name, value = _stated_noise(run)
+    rates, stated = blocks_of(run.learning_rate, run.steps), blocks_of(value, run.steps)
+    found = []
+    for eta, noise, count in together(rates, stated):
+        nu = noise if name == "iterate_std" else eta * noise
+        if name == "noise_multiplier":
+            nu *= run.loss.lipschitz / run.batch_size
+        found.append(Stage(count, eta, nu))
+    return found
+
+
+def _stated_noise(run: Run) -> tuple[str, object]:
+    if isinstance(run, ProjectedLangevin):
+        assert run.learning_rate is not None
+        found = tuple(
+            (math.sqrt(2 * eta / run.inverse_temperature), count)
+            for eta, count in blocks_of(run.learning_rate, run.steps)
+        )
+        return "iterate_std", Schedule(found)
+    return run.noise.name, run.noise.value
+
+
+def distance_factor(run: Run) -> int:
+    """Return Delta / L: one gradient for add_remove, two for replace."""
+    return {"add_remove": 1, "replace": 2}[run.neighbors]
+
+
+def require_hidden(run: Run, ledger: Ledger) -> None:
+    """Require what every last-iterate theorem needs: a hidden state and a known geometry."""
+    ledger.require("release", run.release == "last", f"the run releases {run.release!r}")
+    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
+    ledger.require("learning rate", run.learning_rate is not None, "a last-iterate bound needs it")
+    known = run.loss is not None and math.isfinite(run.loss.lipschitz)
+    ledger.require("geometry", known, "the loss's Lipschitz constant must be known")
+
+
+def require_constant(run: Run, ledger: Ledger) -> Stage:
+    """Require the same learning rate and noise at every step, and return them."""
+    found = stages(run)
+    alike = len({(stage.eta, stage.nu) for stage in found}) == 1
+    ledger.require("constant steps", alike, "the theorem is about equal steps")
+    return Stage(run.steps, found[0].eta, found[0].nu)
+
+
+def require_contraction(run: Run, most_fraction: float, ledger: Ledger) -> None:
+    """Require convex smooth losses and eta (M f + 2 l2) <= 2 at the largest batch share f."""
+    assert run.loss is not None
+    smooth = run.loss.convex and math.isfinite(run.loss.smoothness)
+    ledger.require("losses", smooth, "a contraction needs convex, smooth losses")
+    rates = [eta for eta, _ in blocks_of(run.learning_rate, run.steps)]
+    level = max(rates) * (run.loss.smoothness * most_fraction + 2 * run.l2)
+    detail = f"eta (M f + 2 l2) = {level:.9g} must not exceed 2"
+    ledger.require("contraction", level <= 2 * (1 + 1e-9), detail)
+
+
+def batches_per_epoch(run: Run) -> int:
+    """Return ceil(n / b) (one pass: the number of steps, which is the same)."""
+    return -(-run.n // int(run.batch_size))
+
+
+def smallest_batch(run: Run) -> float:
+    """Return how many records the shortest batch holds (random batches are not asked about)."""
+    assert not isinstance(run, NoisySGD)
+    if isinstance(run, CyclicSGD | OnePassSGD):
+        return run.n % int(run.batch_size) or run.batch_size
+    return run.batch_size

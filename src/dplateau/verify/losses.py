@@ -1,0 +1,217 @@
+"""Dominating pairs of one step, as curves delta(epsilon) over all real epsilon.
+
+Order 0 reads the loss log P/Q under P, order 1 the loss log Q/P under Q. Only curves are written
+down here; dp-accounting turns them into masses on a grid of losses that dominate them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy import special
+
+from dplateau.verify._dp_accounting import FloatArray
+
+# Losses below the point that the first law goes below with this chance are rounded up to it.
+_LEFT = 1e-10
+
+
+class LossPair(Protocol):
+    """A pair of laws on the line."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both orders have the same curve."""
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return the hockey sticks at real epsilons, negative ones included."""
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return losses that leave out ``_LEFT`` below and ``right`` above, or less."""
+
+
+@dataclass(frozen=True)
+class GaussianPair:
+    """N(mu, 1) against N(0, 1)."""
+
+    mu: float
+
+    @property
+    def symmetric(self) -> bool:
+        """Reflecting the line exchanges the two."""
+        return True
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)."""
+        half, scaled = self.mu / 2, epsilons / self.mu
+        lower = np.exp(epsilons + special.log_ndtr(-half - scaled))
+        return np.maximum(special.ndtr(half - scaled) - lower, 0.0)
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return the loss mu x - mu^2/2 at quantiles of x ~ N(mu, 1)."""
+        centre = self.mu**2 / 2
+        return centre + self.mu * _quantile(_LEFT), centre - self.mu * _quantile(right)
+
+
+@dataclass(frozen=True)
+class SampledPair:
+    """(1-q) N(a, 1) + q N(a + r, 1) against N(0, 1): the main theorem's step, q < 1 and r > 0."""
+
+    rate: float
+    step: float
+    shift: float = 0.0
+
+    @property
+    def symmetric(self) -> bool:
+        """A genuine mixture has two different orders."""
+        return False
+
+    def loss(self, x: FloatArray) -> FloatArray:
+        """Return log P/Q at points of the line: an increasing function."""
+        lean = self.step * (x - self.shift) - self.step**2 / 2
+        mixed = np.logaddexp(math.log1p(-self.rate), math.log(self.rate) + lean)
+        found: FloatArray = self.shift * x - self.shift**2 / 2 + mixed
+        return found
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return the difference of masses beyond the point where the loss is epsilon."""
+        q, near, far = self.rate, self.shift, self.shift + self.step
+        if order == 0:
+            x = self._point(epsilons)
+            first = (1 - q) * special.ndtr(near - x) + q * special.ndtr(far - x)
+            second = special.log_ndtr(-x)
+        else:
+            x = self._point(-epsilons)
+            first = special.ndtr(x)
+            logs = special.log_ndtr(x - near), special.log_ndtr(x - far)
+            second = np.logaddexp(math.log1p(-q) + logs[0], math.log(q) + logs[1])
+        gap = first - np.exp(np.minimum(epsilons + second, 700.0))
+        # No hockey stick is below 1 - e^epsilon; rounding must not make it so.
+        return np.maximum(gap, np.maximum(-np.expm1(epsilons), 0.0))
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return losses at quantiles of the first law."""
+        if order == 1:
+            ends = self.loss(np.array([-_quantile(_LEFT), _quantile(right)]))
+            return float(-ends[0]), float(-ends[1])
+        far = self.shift + self.step - _quantile(min(0.5, right / (2 * self.rate)))
+        top = max(self.shift - _quantile(right / 2), far)
+        ends = self.loss(np.array([self.shift + _quantile(_LEFT), top]))
+        return float(ends[0]), float(ends[1])
+
+    def _point(self, losses: FloatArray) -> FloatArray:
+        """Return where the loss has these values (minus infinity if it never gets so low)."""
+        if self.shift == 0:
+            # e^loss = 1 - q + q e^(r x - r^2/2).
+            rest = np.expm1(losses) + self.rate
+            inside = rest > 0
+            lean = np.log(np.where(inside, rest, 1.0) / self.rate)
+            return np.where(inside, lean / self.step + self.step / 2, -np.inf)
+        low, high = self._brackets(losses)
+        for _ in range(6):  # the loss is convex, so a chord lies right of a tangent: halve first
+            middle = (low + high) / 2
+            above = self.loss(middle) > losses
+            low, high = np.where(above, low, middle), np.where(above, middle, high)
+        x = high
+        for _ in range(8):
+            lean = self.step * (x - self.shift) - self.step**2 / 2
+            slope = self.shift + self.step * special.expit(lean + special.logit(self.rate))
+            x = x - (self.loss(x) - losses) / slope
+        return x
+
+    def _brackets(self, losses: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return points on both sides: each Gaussian alone is below the mixture of the two."""
+        near = (losses - math.log1p(-self.rate)) / self.shift + self.shift / 2
+        far_mean = self.shift + self.step
+        far = (losses - math.log(self.rate)) / far_mean + far_mean / 2
+        high = np.minimum(near, far)
+        # The mixture is at most twice the larger of its parts.
+        less = losses - math.log(2.0)
+        low_near = (less - math.log1p(-self.rate)) / self.shift + self.shift / 2
+        low_far = (less - math.log(self.rate)) / far_mean + far_mean / 2
+        return np.minimum(low_near, low_far), high
+
+
+@dataclass(frozen=True)
+class LaplacePair:
+    """(1-q) Lap(0) + q Lap(ratio), scale one, against Lap(0)."""
+
+    ratio: float
+    rate: float
+
+    @property
+    def symmetric(self) -> bool:
+        """Two plain Laplace laws are symmetric."""
+        return self.rate == 1
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return the plain curve at the epsilon that sampling turns into this one."""
+        floor = np.maximum(-np.expm1(epsilons), 0.0)
+        if self.rate == 1:
+            return np.maximum(self._plain(epsilons), floor)
+        if order == 0:
+            # P - e^eps Q = q (P1 - e^eps' Q) with q e^eps' = e^eps - 1 + q.
+            rest = np.expm1(epsilons) + self.rate
+            inner = np.log(np.maximum(rest, 1e-300) / self.rate)
+            return np.where(rest > 0, np.maximum(self.rate * self._plain(inner), floor), floor)
+        # Q - e^eps P = (1 - e^eps (1-q)) (Q - e^eps'' P1).
+        share = -np.expm1(epsilons + math.log1p(-self.rate))
+        inner = epsilons + math.log(self.rate) - np.log(np.maximum(share, 1e-300))
+        return np.where(share > 0, np.maximum(share * self._plain(inner), floor), floor)
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return the ends of the loss, which is bounded."""
+        if self.rate == 1:
+            return -self.ratio, self.ratio
+        ends = [math.log1p(self.rate * math.expm1(s)) for s in (-self.ratio, self.ratio)]
+        return (ends[0], ends[1]) if order == 0 else (-ends[1], -ends[0])
+
+    def _plain(self, epsilons: FloatArray) -> FloatArray:
+        plain = -np.expm1(np.minimum(0.0, (epsilons - self.ratio) / 2))
+        below = -np.expm1(np.minimum(epsilons, 0.0))
+        return np.where(epsilons < -self.ratio, below, plain)
+
+
+@dataclass(frozen=True)
+class SwappedPair:
+    """C_q(G(m)): one of two records m apart, in the batch of both neighbours with chance q."""
+
+    rate: float
+    distance: float
+
+    @property
+    def symmetric(self) -> bool:
+        """The operator is symmetric by definition."""
+        return True
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return q delta_m(log(1 + (e^eps - 1)/q)) for eps >= 0, reflected below zero.
+
+        A symmetric curve satisfies delta(-e) = 1 - e^-e + e^-e delta(e).
+        """
+        size = np.abs(epsilons)
+        inner = np.where(
+            size < 30.0,
+            np.log1p(np.expm1(np.minimum(size, 30.0)) / self.rate),
+            size - math.log(self.rate),
+        )
+        upper = self.rate * GaussianPair(self.distance).deltas(inner, 0)
+        return np.where(epsilons >= 0, upper, -np.expm1(-size) + np.exp(-size) * upper)
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return amplified losses at quantiles of the Gaussian's."""
+        return -self._end(_LEFT), self._end(right)
+
+    def _end(self, mass: float) -> float:
+        inner = self.distance**2 / 2 - self.distance * _quantile(min(0.5, mass / self.rate))
+        if inner > 30:
+            return inner + math.log(self.rate) + 1e-9
+        return math.log1p(self.rate * math.expm1(inner))
+
+
+def _quantile(mass: float) -> float:
+    """Return the point that a standard normal law is below with that chance (negative)."""
+    return float(special.ndtri(mass))

@@ -1,0 +1,163 @@
+"""Reading a certificate as plain data: nothing in it is trusted, not even its types."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from dplateau.errors import InvalidInput
+
+# Re-stated here, not imported: the format is a contract, and both sides must keep it.
+SCHEMA = "dplateau/certificate"
+SCHEMA_VERSION = 1
+SIGNED = (
+    "schema",
+    "schema_version",
+    "claimed_epsilon",
+    "claimed_delta",
+    "bound",
+    "run",
+    "witness",
+    "assumptions",
+    "citation",
+)
+STATUSES = ("checked", "by construction", "declared")
+
+
+class Malformed(Exception):
+    """Something that should be a number, a list or a name is not."""
+
+
+def read_certificate(text: str) -> dict[str, Any]:
+    """Read the text of a certificate; what is none is refused.
+
+    >>> read_certificate("[1, 2]")
+    Traceback (most recent call last):
+    dplateau.errors.InvalidInput: not a certificate: it lacks 'schema': 'dplateau/certificate'
+    """
+    try:
+        found = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as problem:
+        raise InvalidInput(f"not a certificate: the text is no JSON ({problem})") from None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise InvalidInput(f"not a certificate: it lacks 'schema': '{SCHEMA}'")
+    return found
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def digest_of(found: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the certificate's own fields, as canonical JSON."""
+    signed = {name: found.get(name) for name in SIGNED}
+    text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def entry(found: Mapping[str, Any], name: str) -> Any:
+    """Return an entry that must be there."""
+    if name not in found:
+        raise Malformed(f"{name!r} is missing")
+    return found[name]
+
+
+def number(found: Mapping[str, Any], name: str) -> float:
+    """Return a finite real number."""
+    return as_number(entry(found, name), name)
+
+
+def as_number(value: Any, name: str) -> float:
+    """Read one finite real number (True and False are none)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise Malformed(f"{name!r} must be a number; it is {_shown(value)}")
+    try:
+        real = float(value)
+    except OverflowError:
+        raise Malformed(f"{name!r} is too large for a number") from None
+    if not math.isfinite(real):
+        raise Malformed(f"{name!r} must be finite; it is {real}")
+    return real
+
+
+def whole(found: Mapping[str, Any], name: str, least: int = 0) -> int:
+    """Return a whole number of at least ``least``."""
+    return as_whole(entry(found, name), name, least)
+
+
+def as_whole(value: Any, name: str, least: int = 0) -> int:
+    """Read one whole number."""
+    real = as_number(value, name)
+    if real != math.floor(real) or real < least:
+        raise Malformed(f"{name!r} must be a whole number of at least {least}; it is {value!r}")
+    return int(value)
+
+
+def word(found: Mapping[str, Any], name: str) -> str:
+    """Return a text."""
+    value = entry(found, name)
+    if not isinstance(value, str):
+        raise Malformed(f"{name!r} must be a text; it is {_shown(value)}")
+    return value
+
+
+def record(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a nested object."""
+    value = entry(found, name)
+    if not isinstance(value, dict):
+        raise Malformed(f"{name!r} must be an object; it is {_shown(value)}")
+    return value
+
+
+def rows(found: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a list that is not empty."""
+    value = entry(found, name)
+    if not isinstance(value, list) or not value:
+        raise Malformed(f"{name!r} must be a list with something in it; it is {_shown(value)}")
+    return value
+
+
+def numbers(found: Mapping[str, Any], name: str) -> list[float]:
+    """Return a list of finite numbers."""
+    return [as_number(value, f"{name}[{i}]") for i, value in enumerate(rows(found, name))]
+
+
+def rising(found: Mapping[str, Any], name: str) -> list[float]:
+    """Return a list of numbers of at least zero that never fall."""
+    values = numbers(found, name)
+    if values[0] < 0 or any(b < a for a, b in pairwise(values)):
+        raise Malformed(f"{name!r} must start at zero or above and never fall")
+    return values
+
+
+def shift_blocks(value: Any, name: str = "blocks") -> list[tuple[int, float, float]]:
+    """Return blocks of shifts, each [count, first shift, ratio]."""
+    if not isinstance(value, list) or not value:
+        raise Malformed(f"{name!r} must be a list of [count, first shift, ratio]")
+    found = []
+    for i, item in enumerate(value):
+        if not isinstance(item, list) or len(item) != 3:
+            raise Malformed(f"{name}[{i}] must be [count, first shift, ratio]; it is {item!r}")
+        first, ratio = as_number(item[1], f"{name}[{i}][1]"), as_number(item[2], f"{name}[{i}][2]")
+        if first < 0 or ratio < 0:
+            raise Malformed(f"{name}[{i}] holds a negative shift or ratio")
+        found.append((as_whole(item[0], f"{name}[{i}][0]", 1), first, ratio))
+    return found
+
+
+def assumptions(found: Mapping[str, Any]) -> int:
+    """Return how many assumptions are stated, each a text with a known status."""
+    for item in rows(found, "assumptions"):
+        known = isinstance(item, dict) and set(item) == {"text", "status"}
+        if not known or not isinstance(item["text"], str) or item["status"] not in STATUSES:
+            raise Malformed(f"an assumption needs a text and a status; got {_shown(item)}")
+    return len(found["assumptions"])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

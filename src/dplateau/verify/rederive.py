@@ -1,0 +1,107 @@
+"""From a certificate as plain data to a verdict."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dplateau.algorithms import Run, run_from_dict
+from dplateau.errors import DplateauError
+from dplateau.verify import reading
+from dplateau.verify.claims import Case, Derived
+from dplateau.verify.report import Ledger, Refused, Verification
+
+# Epsilons below this are all the same: nothing is that private for a reason.
+_NOTHING = 1e-12
+
+
+def verify(found: Any) -> Verification:
+    """Re-derive a certificate's claim by code that shares nothing with the code that made it.
+
+    ``found`` is what ``Certificate.to_dict`` returns or what JSON reads from a file. Whatever is
+    wrong with it, the answer is a verdict that says so, never an error.
+    """
+    ledger = Ledger()
+    derived: Derived | None = None
+    ok = False
+    try:
+        case, name = _opened(found, ledger)
+        derived = _derived(case, name)
+        _compare(case, derived)
+        ok = True
+    except Refused:
+        pass  # the ledger's last line says why
+    except reading.Malformed as problem:
+        ledger.fail("readable", str(problem))
+    except Exception as problem:
+        # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
+        ledger.fail("derivation", f"could not be carried out ({type(problem).__name__}: {problem})")
+    return Verification(
+        ok=ok,
+        checks=tuple(ledger.checks),
+        claimed_epsilon=_shown_number(found, "claimed_epsilon"),
+        rederived_epsilon=_finite(derived),
+        bound=found.get("bound") if isinstance(found, dict) and _is_text(found, "bound") else None,
+    )
+
+
+def _opened(found: Any, ledger: Ledger) -> tuple[Case, str]:
+    """Check the envelope: format, version, checksum, the run and the claimed numbers."""
+    is_certificate = isinstance(found, dict) and found.get("schema") == reading.SCHEMA
+    ledger.require("format", is_certificate, f"'schema' must be {reading.SCHEMA!r}")
+    version = found.get("schema_version")
+    known = version == reading.SCHEMA_VERSION and not isinstance(version, bool | float)
+    ledger.require("version", known, f"schema version {version!r}")
+    same = found.get("digest") == reading.digest_of(found)
+    ledger.require("digest", same, "unaltered" if same else "the content was altered")
+    epsilon = reading.number(found, "claimed_epsilon")
+    delta = reading.number(found, "claimed_delta")
+    sensible = epsilon >= 0 and 0 < delta < 1
+    ledger.require("claim", sensible, f"epsilon {epsilon:.9g} at delta {delta:g}")
+    reading.assumptions(found)
+    reading.word(found, "citation")
+    run = _run(reading.record(found, "run"), ledger)
+    witness = reading.record(found, "witness")
+    return Case(run, witness, epsilon, delta, ledger), reading.word(found, "bound")
+
+
+def _run(described: dict[str, Any], ledger: Ledger) -> Run:
+    try:
+        return run_from_dict(described)
+    except DplateauError as problem:
+        ledger.require("run", False, str(problem))
+        raise
+
+
+def _derived(case: Case, name: str) -> Derived:
+    from dplateau.verify.theorems import THEOREMS
+
+    case.ledger.require("bound", name in THEOREMS, f"{name!r}")
+    return THEOREMS[name](case)
+
+
+def _compare(case: Case, derived: Derived) -> None:
+    """Require that the claim is what the proof gives: not less, and not something else."""
+    claimed, found = case.epsilon, derived.epsilon
+    low = found * (1 - derived.tolerance.below) - _NOTHING
+    high = found * (1 + derived.tolerance.above) + _NOTHING
+    detail = f"claimed {claimed:.9g}, derived {found:.9g} ({derived.how})"
+    finite = math.isfinite(found)
+    case.ledger.require("epsilon is proved", finite and claimed >= low, detail)
+    case.ledger.require("epsilon is the proof's own", claimed <= high, detail)
+
+
+def _finite(derived: Derived | None) -> float | None:
+    """Return the derived epsilon, or None if there is none that JSON could hold."""
+    return derived.epsilon if derived is not None and math.isfinite(derived.epsilon) else None
+
+
+def _is_text(found: dict[str, Any], name: str) -> bool:
+    return isinstance(found.get(name), str)
+
+
+def _shown_number(found: Any, name: str) -> float | None:
+    try:
+        return reading.number(found, name) if isinstance(found, dict) else None
+    except reading.Malformed:
+        return None

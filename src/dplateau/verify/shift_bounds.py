@@ -1,0 +1,279 @@
+"""Last-iterate theorems for batches known in advance: each is one shift program or a few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from dplateau.algorithms import CyclicSGD, NoisyGD, OnePassSGD, ProjectedLangevin, Run
+from dplateau.verify import reading
+from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
+from dplateau.verify.facts import (
+    Stage,
+    batches_per_epoch,
+    distance_factor,
+    require_constant,
+    require_contraction,
+    require_hidden,
+    smallest_batch,
+    stages,
+)
+from dplateau.verify.moduli import CONTRACTION, Modulus, StepLosses
+from dplateau.verify.precise import epsilon_at, gaussian_epsilon, mixture
+from dplateau.verify.renyi import gaussian_run_epsilon
+from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
+
+# (number of steps, whether the record is used), first step first.
+Uses = Sequence[tuple[int, bool]]
+_LEFTOVER = 1e-9
+
+
+def gd_contraction(case: Case) -> Derived:
+    """Derive full batches, contractive steps, no domain."""
+    return _gaussian(case, _gd_contraction(case))
+
+
+def gd_bounded(case: Case) -> Derived:
+    """Derive full batches, contractive steps, on a bounded domain."""
+    return _gaussian(case, _gd_bounded(case))
+
+
+def cyclic_contraction(case: Case) -> Derived:
+    """Derive batches in turn: the record of the last step."""
+    return _gaussian(case, _cyclic(case))
+
+
+def one_pass_contraction(case: Case) -> Derived:
+    """Derive one pass: the record of the last step."""
+    return _gaussian(case, _one_pass(case))
+
+
+def modulus(case: Case) -> Derived:
+    """Derive any declared class of losses, batches known in advance."""
+    run, ledger = case.run, case.ledger
+    kinds = (NoisyGD, ProjectedLangevin, CyclicSGD, OnePassSGD)
+    require_hidden(run, ledger)
+    ledger.require("algorithm", isinstance(run, kinds), f"{run.kind} has known batches")
+    if isinstance(run, CyclicSGD):
+        ledger.require("order", run.order != "reshuffle", f"the order is {run.order!r}")
+    if isinstance(run, CyclicSGD | OnePassSGD):
+        require_constant(run, ledger)
+    return _gaussian(case, _worst_record(case, bounded=True))
+
+
+def iteration_rdp(case: Case) -> Derived:
+    """Derive the same sums of squares as Rényi divergences, alpha / 2 times the sum."""
+    lifted = reading.word(case.witness, "lifted")
+    case.ledger.require("lifted bound", lifted in _LIFTED, f"{lifted!r}")
+    total = _LIFTED[lifted](case)
+    epsilon = gaussian_run_epsilon(total, case.delta)
+    return Derived(epsilon, RENYI, f"best order at sum of squares {total:.9g}")
+
+
+def shuffle_once_average(case: Case) -> Derived:
+    """Derive the average over the record's position: one secret order for all epochs."""
+    run = _shuffled(case, "shuffle_once")
+    length = batches_per_epoch(run)
+
+    def program(trailing: int, uses: int) -> Program:
+        before = length - 1 - trailing
+        parts = [(before, False), (1, True), (trailing, False)]
+        return _program(case, parts, uses, CONTRACTION, run.diameter)
+
+    return _averaged(case, run, program)
+
+
+def reshuffle_average(case: Case) -> Derived:
+    """Derive the average over the position in the last epoch: a fresh order each epoch."""
+    run = _shuffled(case, "reshuffle")
+    _require_whole_epochs(case, run)
+    length = batches_per_epoch(run)
+
+    def program(trailing: int, uses: int) -> Program:
+        early = [(length - 1, False), (1, True)] * (uses - 1)
+        last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
+        return _program(case, [*early, *last], 1, CONTRACTION, run.diameter)
+
+    return _averaged(case, run, program)
+
+
+def _gd_contraction(case: Case) -> float:
+    _require_contractive(case, (NoisyGD, ProjectedLangevin))
+    return _worst_record(case, bounded=False)
+
+
+def _gd_bounded(case: Case) -> float:
+    _require_contractive(case, (NoisyGD, ProjectedLangevin))
+    case.ledger.require("domain", math.isfinite(case.run.diameter), f"D = {case.run.diameter:g}")
+    return _worst_record(case, bounded=True)
+
+
+def _cyclic(case: Case) -> float:
+    _require_contractive(case, (CyclicSGD,))
+    require_constant(case.run, case.ledger)
+    assert isinstance(case.run, CyclicSGD)
+    # In a cut-off epoch of a reshuffled run two uses may be neighbours, and no cyclic pattern has
+    # that. One epoch alone, whole or not, has one use at most.
+    if case.run.order == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
+        _require_whole_epochs(case, case.run)
+    return _worst_record(case, bounded=True)
+
+
+def _one_pass(case: Case) -> float:
+    _require_contractive(case, (OnePassSGD,))
+    require_constant(case.run, case.ledger)
+    return _worst_record(case, bounded=True)
+
+
+_LIFTED: dict[str, Callable[[Case], float]] = {
+    "gd_contraction": _gd_contraction,
+    "gd_bounded": _gd_bounded,
+    "cyclic_contraction": _cyclic,
+    "one_pass_contraction": _one_pass,
+}
+
+
+def _require_contractive(case: Case, kinds: tuple[type[Run], ...]) -> None:
+    require_hidden(case.run, case.ledger)
+    names = " or ".join(kind.kind for kind in kinds)
+    about = f"the theorem is about {names}; this is {case.run.kind}"
+    case.ledger.require("algorithm", isinstance(case.run, kinds), about)
+    require_contraction(case.run, 1.0, case.ledger)
+    losses = reading.word(case.witness, "losses")
+    case.ledger.require("class of losses", losses == CONTRACTION, f"{losses!r}")
+
+
+def _require_whole_epochs(case: Case, run: CyclicSGD) -> None:
+    left = run.steps % batches_per_epoch(run)
+    case.ledger.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
+
+
+def _worst_record(case: Case, *, bounded: bool) -> float:
+    """Check the plan for the record of the last step, and return its sum of squares."""
+    run, witness, ledger = case.run, case.witness, case.ledger
+    period, uses = _pattern(run)
+    for name, value in (("period", period), ("trailing", 0), ("uses", uses)):
+        stored = reading.whole(witness, name)
+        ledger.require(name, stored == value, f"stored {stored}, derived {value}")
+    ledger.require("domain used", witness.get("bounded") is bounded, f"bounded is {bounded}")
+    losses = reading.word(witness, "losses")
+    parts = [(period - 1, False), (1, True)]
+    diameter = run.diameter if bounded else math.inf
+    program = _program(case, parts, uses, losses, diameter)
+    total = _plan_cost(case, program, reading.record(witness, "plan"))
+    ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
+    return total
+
+
+def _pattern(run: Run) -> tuple[int, int]:
+    """Return every how many steps the record of the last step is used, and how often."""
+    if isinstance(run, CyclicSGD):
+        length = batches_per_epoch(run)
+        return length, -(-run.steps // length)
+    return (run.steps, 1) if isinstance(run, OnePassSGD) else (1, run.steps)
+
+
+def _program(case: Case, uses: Uses, repeats: int, losses: str, diameter: float) -> Program:
+    """Return the shift program of a record that is used as ``uses`` says, ``repeats`` times."""
+    run = case.run
+    assert run.loss is not None
+    least = max(0.0, (smallest_batch(run) - 1) / run.batch_size)
+    maps = StepLosses(run.loss, run.l2, least, 1.0)
+    found = stages(run)
+    if len(found) == 1:
+        phi = maps.modulus(losses, found[0].eta, case.ledger)
+        parts = [_stretch(case, found[0], count, used, phi) for count, used in uses if count]
+        return Program(tuple(parts), repeats, diameter)
+    # Schedules come with a record that is used at every step only.
+    moduli = {eta: maps.modulus(losses, eta, case.ledger) for eta in {s.eta for s in found}}
+    parts = [_stretch(case, stage, stage.count, True, moduli[stage.eta]) for stage in found]
+    return Program(tuple(parts), 1, diameter)
+
+
+def _stretch(case: Case, stage: Stage, count: int, used: bool, phi: Modulus) -> Stretch:
+    run = case.run
+    assert run.loss is not None
+    reach = distance_factor(run) * stage.eta * run.loss.lipschitz / run.batch_size if used else 0.0
+    return Stretch(count, phi, reach, stage.nu)
+
+
+def _plan_cost(case: Case, program: Program, plan: dict[str, object], where: str = "") -> float:
+    """Walk a stored plan: it must start where it says, end with the run, and leave nothing."""
+    ledger = case.ledger
+    start_step = reading.whole(plan, "start_step")
+    blocks: ShiftBlocks = reading.shift_blocks(reading.entry(plan, "blocks"))
+    covered = start_step + sum(count for count, _, _ in blocks)
+    ends = covered == program.steps and start_step < program.steps
+    ledger.require(f"plan length{where}", ends, f"ends at step {covered} of {program.steps}")
+    start = forward_distance(program, start_step)
+    ledger.agree(f"start distance{where}", reading.number(plan, "start_distance"), start)
+    outcome = absorb(program, start_step, start, blocks)
+    detail = f"leaves {outcome.leftover:.3g} of distances up to {outcome.scale:.6g}"
+    zero = outcome.leftover <= _LEFTOVER * outcome.scale
+    ledger.require(f"plan absorbs all{where}", zero, detail)
+    return outcome.sum_of_squares
+
+
+def _gaussian(case: Case, sum_of_squares: float) -> Derived:
+    mu = math.sqrt(sum_of_squares)
+    epsilon = gaussian_epsilon(mu, case.delta)
+    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits")
+
+
+def _shuffled(case: Case, order: str) -> CyclicSGD:
+    _require_contractive(case, (CyclicSGD,))
+    require_constant(case.run, case.ledger)
+    assert isinstance(case.run, CyclicSGD)
+    found = case.run.order
+    about = f"the theorem is about {order!r}; this is {found!r}"
+    case.ledger.require("order", found == order, about)
+    case.ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
+    return case.run
+
+
+def _averaged(case: Case, run: CyclicSGD, program: Callable[[int, int], Program]) -> Derived:
+    """Average over groups of positions, each charged as its most exposed member."""
+    weights, mus = [], []
+    groups = reading.rows(case.witness, "groups")
+    firsts = []
+    for i, group in enumerate(groups):
+        if not isinstance(group, dict):
+            raise reading.Malformed(f"groups[{i}] must be an object")
+        firsts.append(reading.whole(group, "trailing"))
+    for i, (group, share) in enumerate(zip(groups, _shares(case, run, firsts), strict=True)):
+        uses = reading.whole(group, "uses", 1)
+        expected = _uses_of(run, firsts[i])
+        case.ledger.require(f"uses[{i}]", uses == expected, f"stored {uses}, derived {expected}")
+        case.ledger.agree(f"weight[{i}]", reading.number(group, "weight"), share)
+        total = _plan_cost(case, program(firsts[i], uses), reading.record(group, "plan"), f"[{i}]")
+        weights.append(share)
+        mus.append(math.sqrt(total))
+    epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
+    return Derived(float(epsilon), CLOSED, f"average of {len(mus)} Gaussian curves, fifty digits")
+
+
+def _shares(case: Case, run: CyclicSGD, firsts: list[int]) -> list[float]:
+    """Return the share of records in each group; groups must cover all positions in turn.
+
+    A group holds the positions from its own number of trailing steps up to the next group's. More
+    steps after a record's last use, or fewer uses, only hide it better, so its first member stands
+    for all.
+    """
+    length, size = batches_per_epoch(run), int(run.batch_size)
+    ordered = firsts[0] == 0 and all(a < b for a, b in pairwise(firsts))
+    inside = ordered and firsts[-1] < length
+    case.ledger.require("groups", inside, f"{len(firsts)} groups of {length} positions")
+    short = run.n - (length - 1) * size
+    # The number of trailing steps of the record in the last, perhaps shorter, batch of an epoch.
+    of_short = (run.steps - 1 - (length - 1)) % length
+    shares = []
+    for low, high in zip(firsts, [*firsts[1:], length], strict=True):
+        records = (high - low) * size - (size - short if low <= of_short < high else 0)
+        shares.append(records / run.n)
+    return shares
+
+
+def _uses_of(run: CyclicSGD, trailing: int) -> int:
+    """Count the steps T - 1 - trailing, and every epoch before."""
+    return max(0, -(-(run.steps - trailing) // batches_per_epoch(run)))

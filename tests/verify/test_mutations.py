@@ -1,0 +1,312 @@
+"""Every number of a certificate is altered in turn: the verifier notices, or the claim still holds.
+
+An altered certificate is tried twice. With its old digest it must be rejected. With a digest made
+anew by the forger only the mathematics can tell; what is accepted then is listed in HARMLESS, and
+for each such certificate the library's own evaluation of the altered proof must confirm the claim.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from typing import Any
+
+import pytest
+
+from dplateau.algorithms import (
+    Ball,
+    Body,
+    CyclicSGD,
+    LossGeometry,
+    NoisyGD,
+    NoisySGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    Run,
+    run_from_dict,
+)
+from dplateau.bounds.registry import bound_named
+from dplateau.certificates import certify
+from dplateau.errors import NotApplicable
+from dplateau.verify import verify
+from dplateau.verify.claims import COMPOSED
+from dplateau.verify.reading import digest_of
+
+Found = dict[str, Any]
+Path = tuple[str | int, ...]
+
+# What may change without making the claim false or a derived number wrong, by bound.
+HARMLESS = {
+    # Composition looks at the noise in units of the gradient bound and at the uses, no further.
+    "*_composition": (
+        "run.learning_rate",
+        "run.l2",
+        "run.domain.*",
+        "run.loss.*",
+        "run.dimension",
+        "run.n",
+        "run.batch_size",
+    ),
+    # The claim is that of the best order; the others are spare.
+    "rdp_composition": ("witness.orders.*",),
+    "*": (
+        # They only have to allow the contraction, which the ridge makes.
+        "run.loss.smoothness",
+        "run.loss.strong_convexity",
+        # A constant that belongs to another class of losses than the one used.
+        "run.loss.holder.*",
+        "run.loss.dissipativity.*",
+        # More ridge, shorter gradients under the same noise, or a domain that the distances do not
+        # reach: the plan absorbs more than it has to, and is still a proof.
+        "run.l2",
+        "run.loss.lipschitz",
+        "run.domain.*",
+        "run.dimension",
+        # One record fewer in the last, shorter batch of an epoch.
+        "run.n",
+        # The ratio of a block of one step, or of steps that absorb nothing.
+        "witness.plan.blocks.*.2",
+        "witness.groups.*.plan.blocks.*.2",
+        # A shift whose square is lost in the sum.
+        "witness.plan.blocks.*.1",
+    ),
+    # The pattern depends on the number of epochs begun, not on where the last one stops.
+    "cyclic_contraction": ("run.steps",),
+    "modulus": ("run.steps",),
+    # What follows changes epsilon by less than the tolerance of compositions: a delta two percent
+    # larger, a step more or fewer, a level that absorbs a little more or is still enough, another
+    # split of the noise, a start that moves within the tolerance of its chances.
+    "pld_composition": ("claimed_delta", "run.steps"),
+    "poisson_*": (
+        "claimed_delta",
+        "run.steps",
+        "run.n",
+        "run.batch_size",
+        "witness.levels.*",
+        "witness.blocks.*.1",
+        "witness.edges.*",
+        # A cap that no batch exceeds anyway.
+        "witness.batch_cap",
+    ),
+    "*_split": (
+        "claimed_delta",
+        "run.steps",
+        "run.n",
+        "witness.swap_share",
+        "witness.last_steps",
+        "witness.edges.*",
+    ),
+}
+
+
+def numbers(found: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the place of every number (True and False are none)."""
+    if isinstance(found, dict):
+        for name, value in found.items():
+            yield from numbers(value, (*path, name))
+    elif isinstance(found, list):
+        for i, value in enumerate(found):
+            yield from numbers(value, (*path, i))
+    elif isinstance(found, int | float) and not isinstance(found, bool):
+        yield path
+
+
+def some_of_each_kind(paths: list[Path], rng: random.Random, most: int) -> Iterator[Path]:
+    kinds: dict[Path, list[Path]] = {}
+    for path in paths:
+        kinds.setdefault(tuple(k for k in path if isinstance(k, str)), []).append(path)
+    for alike in kinds.values():
+        yield from alike if len(alike) <= most else rng.sample(alike, most)
+
+
+def altered(found: Found, path: Path, up: bool) -> Found:
+    """Return a copy with one number changed by two percent, or by one if it is whole."""
+    new = copy.deepcopy(found)
+    place: Any = new
+    for key in path[:-1]:
+        place = place[key]
+    old = place[path[-1]]
+    if isinstance(old, int):
+        place[path[-1]] = old + 1 if up else old - 1
+    elif old == 0:
+        place[path[-1]] = 0.02 if up else -0.02
+    else:
+        place[path[-1]] = old * (1.02 if up else 0.98)
+    return new
+
+
+def redigested(found: Found) -> Found:
+    return {**found, "digest": digest_of(found)}
+
+
+def harmless(bound: str, path: Path) -> bool:
+    name = ".".join(map(str, path))
+    known = (places for pattern, places in HARMLESS.items() if fnmatch(bound, pattern))
+    return any(fnmatch(name, place) for places in known for place in places)
+
+
+def still_proved(found: Found) -> bool:
+    """Return whether the library's own evaluation of the altered proof gives the claim."""
+    bound, run = bound_named(found["bound"]), run_from_dict(found["run"])
+    if bound.refusal(run) is not None:
+        return False
+    epsilon = bound.curve(run, found["witness"]).epsilon(found["claimed_delta"])
+    composed = bound.name.startswith(("pld", "poisson", "fixed"))
+    slack = 2 * COMPOSED.below if composed else 1e-8
+    return epsilon <= found["claimed_epsilon"] * (1 + slack)
+
+
+def attack(found: Found, rng: random.Random, most: int = 10**9) -> Counter[str]:
+    """Alter numbers, each once, and return what happened to the certificates with a new digest.
+
+    Of numbers that differ only in their place in a list, at most ``most`` are altered.
+    """
+    assert verify(found).ok
+    outcome: Counter[str] = Counter()
+    for path in some_of_each_kind(list(numbers(found)), rng, most):
+        both = path[0] in ("claimed_epsilon", "claimed_delta")
+        for up in (True, False) if both else (rng.random() < 0.5,):
+            forged = altered(found, path, up)
+            assert not verify(forged).ok, path
+            forged = redigested(forged)
+            if not verify(forged).ok:
+                outcome["rejected"] += 1
+                continue
+            outcome["accepted"] += 1
+            assert harmless(found["bound"], path), (found["bound"], path, up)
+            assert still_proved(forged), (found["bound"], path, up)
+    return outcome
+
+
+# ---- certificates -------------------------------------------------------------------------------
+
+CLOSED = (
+    "naive_composition",
+    "advanced_composition",
+    "gdp_composition",
+    "gd_contraction",
+    "gd_bounded",
+    "cyclic_contraction",
+    "one_pass_contraction",
+    "modulus",
+)
+CHUNKS, EACH = 8, 26
+
+
+def some_loss(rng: random.Random, *, contractive: bool) -> LossGeometry:
+    size = math.exp(rng.uniform(-1, 1))
+    if contractive:
+        return LossGeometry(lipschitz=size, convex=True, smoothness=rng.uniform(0.1, 0.9))
+    kinds: list[Found] = [
+        {"convex": True},
+        {"convex": True, "holder": (rng.choice([0.0, 0.4, 0.7]), 0.5)},
+        {"convex": False, "smoothness": rng.uniform(0.1, 0.5)},
+        {"convex": False, "smoothness": 0.5, "dissipativity": (0.01, 0.2)},
+    ]
+    return LossGeometry(lipschitz=size, **rng.choice(kinds))
+
+
+def some_run(bound: str, rng: random.Random) -> Run:
+    """Return a random run that the bound covers."""
+    options: Found = {
+        "learning_rate": rng.uniform(0.05, 0.9),
+        "l2": rng.choice([0.0, rng.uniform(0.01, 0.4)]),
+        "loss": some_loss(rng, contractive=bound != "modulus"),
+        "domain": Body(rng.uniform(0.05, 3.0)) if bound == "gd_bounded" else Ball(0.4),
+        "neighbors": rng.choice(["add_remove", "replace"]),
+        "release": "last",
+        "dimension": 7,
+    }
+    if bound == "cyclic_contraction" or (bound == "modulus" and rng.random() < 0.3):
+        noise = {"noise_multiplier": math.exp(rng.uniform(0, 2))}
+        size = rng.randint(1, 7)
+        return CyclicSGD(
+            n=rng.randint(8, 60), batch_size=size, steps=rng.randint(1, 90), **options, **noise
+        )
+    if bound == "one_pass_contraction":
+        return OnePassSGD(n=rng.randint(5, 60), batch_size=3, noise_std=2.0, **options)
+    if rng.random() < 0.2:
+        heat = math.exp(rng.uniform(-6, -2))
+        return ProjectedLangevin(
+            n=20, steps=rng.randint(1, 50), inverse_temperature=heat, **options
+        )
+    noise = {rng.choice(["noise_std", "noise_multiplier"]): rng.uniform(0.8, 9.0)}
+    return NoisyGD(n=rng.randint(5, 200), steps=rng.randint(1, 200), **options, **noise)
+
+
+def certificate(run: Run, bound: str, delta: float) -> Found:
+    found: Found = json.loads(certify(run, delta, bounds=[bound_named(bound)]).to_json())
+    return found
+
+
+@cache
+def closed_certificates(chunk: int) -> tuple[Found, ...]:
+    rng = random.Random(chunk)
+    found = []
+    while len(found) < EACH:
+        bound = rng.choice(CLOSED)
+        try:
+            made = certificate(some_run(bound, rng), bound, 10 ** rng.uniform(-9, -2))
+        except NotApplicable:
+            continue
+        # An epsilon of zero would be true of many other numbers too.
+        if made["claimed_epsilon"] > 1e-3:
+            found.append(made)
+    return tuple(found)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_altered_numbers_of_closed_forms_are_noticed(chunk: int) -> None:
+    rng = random.Random(1000 + chunk)
+    outcome: Counter[str] = Counter()
+    for found in closed_certificates(chunk):
+        outcome += attack(found, rng)
+    assert outcome["rejected"] > outcome["accepted"]
+
+
+def test_there_are_enough_certificates() -> None:
+    assert CHUNKS * EACH >= 200
+
+
+SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
+STEPS: Found = {"learning_rate": 0.5, "l2": 0.2, "loss": SMOOTH, "release": "last"}
+SAMPLED: Found = {"n": 200, "batch_size": 10, "steps": 60, "noise_multiplier": 3.0, **STEPS}
+OTHERS: dict[str, Run] = {
+    "rdp_composition": NoisySGD(**{**SAMPLED, "release": "all"}),
+    "iteration_rdp": NoisyGD(n=50, steps=40, noise_multiplier=4.0, **STEPS),
+    "shuffle_once_average": CyclicSGD(
+        n=19, batch_size=5, steps=18, order="shuffle_once", noise_multiplier=2.0, **STEPS
+    ),
+    "reshuffle_average": CyclicSGD(
+        n=19, batch_size=5, steps=20, order="reshuffle", noise_multiplier=2.0, **STEPS
+    ),
+    "pld_composition": NoisySGD(**{**SAMPLED, "neighbors": "replace"}),
+    "poisson_plain": NoisySGD(**SAMPLED),
+    "poisson_high_probability": NoisySGD(**SAMPLED),
+    "poisson_averaged": NoisySGD(**SAMPLED),
+    "poisson_modulus": NoisySGD(
+        **{
+            **SAMPLED,
+            "steps": 2000,
+            "l2": 0.0,
+            "domain": Ball(0.05),
+            "loss": LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02),
+        }
+    ),
+    "poisson_replace_split": NoisySGD(**SAMPLED, neighbors="replace"),
+    "poisson_replace_group": NoisySGD(**SAMPLED, neighbors="replace"),
+    "fixed_size_split": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+}
+
+
+@pytest.mark.parametrize("bound", OTHERS)
+def test_altered_numbers_of_other_bounds_are_noticed(bound: str) -> None:
+    found = certificate(OTHERS[bound], bound, 1e-5)
+    outcome = attack(found, random.Random(7), most=6)
+    assert outcome["rejected"] > outcome["accepted"]

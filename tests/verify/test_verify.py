@@ -1,0 +1,370 @@
+"""Honest certificates are confirmed, and whatever is not one is refused without a traceback."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplateau.algorithms import (
+    Ball,
+    Box,
+    CyclicSGD,
+    LossGeometry,
+    NoisyGD,
+    NoisySGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    Run,
+)
+from dplateau.bounds.registry import BOUNDS, bound_named
+from dplateau.certificates import Certificate, certify
+from dplateau.cli import main
+from dplateau.errors import InvalidInput
+from dplateau.verify import Verification, read_certificate, verify
+from dplateau.verify.reading import digest_of
+from dplateau.verify.theorems import THEOREMS
+
+Found = dict[str, Any]
+
+SMOOTH = LossGeometry(lipschitz=2.0, convex=True, smoothness=0.5)
+STEPS: Found = {"learning_rate": 0.4, "l2": 0.1, "loss": SMOOTH, "release": "last"}
+SAMPLED: Found = {"n": 400, "batch_size": 8, "steps": 150, "noise_multiplier": 2.0, **STEPS}
+NONCONVEX = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02)
+RUNS: dict[str, Run] = {
+    "full batch": NoisyGD(n=100, steps=300, noise_multiplier=5.0, **STEPS),
+    "full batch, one step": NoisyGD(n=10, steps=1, noise_std=1.5, **STEPS),
+    "full batch, domain, replace": NoisyGD(
+        n=100, steps=400, iterate_std=0.02, neighbors="replace", domain=Ball(0.2), **STEPS
+    ),
+    "full batch, schedules": NoisyGD(
+        n=50,
+        steps=40,
+        noise_multiplier=[2.0 + 0.1 * t for t in range(40)],
+        domain=Box([0.0, 0.0], [0.1, 0.2]),
+        **{**STEPS, "learning_rate": [0.5 / (1 + 0.1 * t) for t in range(40)]},
+    ),
+    "Langevin": ProjectedLangevin(
+        n=60, steps=30, inverse_temperature=0.001, domain=Ball(1.0), **STEPS
+    ),
+    "Laplace": NoisyGD(
+        n=50, steps=12, noise_multiplier=9.0, noise_kind="laplace", dimension=1, **STEPS
+    ),
+    "sampled Laplace": NoisySGD(**SAMPLED, noise_kind="laplace", dimension=1),
+    "Poisson": NoisySGD(**SAMPLED),
+    "Poisson, released, rare": NoisySGD(
+        n=5000, sampling_rate=0.01, epochs=3, noise_multiplier=1.0, release="all"
+    ),
+    "Poisson, replace": NoisySGD(**SAMPLED, neighbors="replace"),
+    "Poisson, every record": NoisySGD(n=20, batch_size=20, steps=30, noise_multiplier=4.0, **STEPS),
+    "Poisson, domain, no ridge": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.05)}),
+    "Poisson, nonconvex": NoisySGD(
+        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.03), "loss": NONCONVEX}
+    ),
+    "fixed size": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+    "cyclic": CyclicSGD(n=43, batch_size=5, steps=77, noise_multiplier=2.0, **STEPS),
+    "shuffled once": CyclicSGD(
+        n=43, batch_size=5, steps=77, order="shuffle_once", noise_multiplier=2.0, **STEPS
+    ),
+    "reshuffled": CyclicSGD(
+        n=43, batch_size=5, epochs=8, order="reshuffle", noise_multiplier=2.0, **STEPS
+    ),
+    "one pass": OnePassSGD(n=30, batch_size=4, noise_std=1.0, **STEPS),
+    "nonsmooth": NoisyGD(
+        n=50,
+        steps=200,
+        noise_multiplier=300.0,
+        domain=Ball(0.3),
+        **{**STEPS, "loss": LossGeometry(lipschitz=1.0, convex=True)},
+    ),
+    "weakly smooth, cyclic": CyclicSGD(
+        n=20,
+        batch_size=4,
+        epochs=5,
+        noise_multiplier=9.0,
+        domain=Ball(0.3),
+        **{**STEPS, "loss": LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.3))},
+    ),
+    "dissipative": NoisyGD(
+        n=50,
+        steps=100,
+        noise_multiplier=40.0,
+        domain=Ball(0.3),
+        **{
+            **STEPS,
+            "loss": LossGeometry(
+                lipschitz=1.0, convex=False, smoothness=0.5, dissipativity=(1e-6, 0.2)
+            ),
+        },
+    ),
+}
+
+
+def certificate(run: Run, bound: str, delta: float = 1e-5) -> Certificate:
+    return certify(run, delta, bounds=[bound_named(bound)])
+
+
+def applicable() -> list[tuple[str, str]]:
+    return [
+        (name, bound.name)
+        for name, run in RUNS.items()
+        for bound in BOUNDS
+        if bound.sound and bound.refusal(run) is None
+    ]
+
+
+@pytest.mark.parametrize(("name", "bound"), applicable())
+def test_honest_certificates_are_confirmed(name: str, bound: str) -> None:
+    verdict = certificate(RUNS[name], bound).verify()
+    assert verdict.ok, str(verdict)
+    assert verdict.rederived_epsilon is not None
+    assert verdict.bound == bound
+
+
+def test_every_bound_has_its_theorem_and_its_run() -> None:
+    names = {bound.name for bound in BOUNDS if bound.sound}
+    assert names == set(THEOREMS)
+    assert names == {bound for _, bound in applicable()}
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-8, 1e-13])
+@pytest.mark.parametrize("bound", ["pld_composition", "poisson_averaged", "rdp_composition"])
+def test_other_deltas_are_confirmed(bound: str, delta: float) -> None:
+    verdict = certificate(RUNS["Poisson"], bound, delta).verify()
+    assert verdict.ok, str(verdict)
+
+
+@pytest.mark.parametrize("steps", [10**4, 10**7])
+def test_long_runs_are_confirmed(steps: int) -> None:
+    ridge = NoisyGD(n=1000, steps=steps, noise_multiplier=30.0, **STEPS)
+    bounded = ridge.replace(l2=0.0, domain=Ball(0.5))
+    pass_by_pass = CyclicSGD(n=40, batch_size=1, steps=steps, noise_multiplier=3.0, **STEPS)
+    for run, bound in (
+        (ridge, "gd_contraction"),
+        (bounded, "gd_bounded"),
+        (pass_by_pass, "cyclic_contraction"),
+    ):
+        verdict = certificate(run, bound).verify()
+        assert verdict.ok, str(verdict)
+
+
+def test_a_report_that_carries_a_certificate_is_read() -> None:
+    found = certificate(RUNS["cyclic"], "cyclic_contraction").to_dict()
+    assert verify({**found, "bounds": [], "varied": "noise"}).ok
+
+
+# ---- what is not to be confirmed ----------------------------------------------------------------
+
+
+def forged(run: str, bound: str, **changes: Any) -> Found:
+    """Return a certificate with other contents and a digest to match."""
+    found = json.loads(certificate(RUNS[run], bound).to_json())
+    found.update(changes)
+    return {**found, "digest": digest_of(found)}
+
+
+def failed(verdict: Verification) -> str:
+    assert not verdict.ok
+    last = verdict.checks[-1]
+    assert not last.ok
+    assert all(check.ok for check in verdict.checks[:-1])
+    return last.name
+
+
+def test_a_bound_for_another_kind_of_run_is_refused() -> None:
+    elsewhere = json.loads(json.dumps(RUNS["cyclic"].to_dict()))
+    assert failed(verify(forged("full batch", "gd_contraction", run=elsewhere))) == "algorithm"
+    released = {**RUNS["full batch"].to_dict(), "release": "all"}
+    assert failed(verify(forged("full batch", "gd_contraction", run=released))) == "release"
+    swapped = {**RUNS["Poisson"].to_dict(), "neighbors": "replace"}
+    assert failed(verify(forged("Poisson", "poisson_plain", run=swapped))) == "neighbours"
+    nonconvex = {**RUNS["full batch"].to_dict(), "loss": {"convex": False, "lipschitz": 2.0}}
+    assert failed(verify(forged("full batch", "gd_contraction", run=nonconvex))) == "losses"
+
+
+def test_steps_that_expand_are_refused() -> None:
+    fast = {**RUNS["full batch"].to_dict(), "learning_rate": 4.0}
+    assert failed(verify(forged("full batch", "gd_contraction", run=fast))) == "contraction"
+
+
+def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
+    """Its uses may be neighbours: delta at the cyclic claim is 22 times what was claimed.
+
+    Three records, one per batch, four steps, each record with a direction of its own: the others
+    show where the record stood, and it may have stood at the last two steps.
+    """
+    contraction, noise, reach = 0.6, 0.25, 1.0
+    uses = 1 + contraction**4 * (1 - contraction**2) / (1 - contraction**6)
+    assert uses < 1.1 < (1 + contraction) ** 2 * (1 - contraction**2) < 1.7
+    run = CyclicSGD(
+        n=3,
+        batch_size=1,
+        steps=4,
+        order="reshuffle",
+        learning_rate=1.0,
+        l2=1 - contraction,
+        loss=LossGeometry(lipschitz=reach, convex=True, smoothness=0.05),
+        noise_multiplier=noise,
+        release="last",
+    )
+    cyclic = run.replace(order="cyclic")
+    found = json.loads(certificate(cyclic, "cyclic_contraction").to_json())
+    found["run"] = run.to_dict()
+    assert failed(verify({**found, "digest": digest_of(found)})) == "whole epochs"
+
+
+@pytest.mark.parametrize("run", ["full batch", "Poisson"])
+def test_smaller_claims_are_refused(run: str) -> None:
+    bound = "gd_contraction" if run == "full batch" else "poisson_averaged"
+    claimed = certificate(RUNS[run], bound).claimed_epsilon
+    for factor in (0.0, 0.5, 0.98):
+        verdict = verify(forged(run, bound, claimed_epsilon=claimed * factor))
+        assert failed(verdict) == "epsilon is proved"
+    for factor in (1.02, 3.0):
+        verdict = verify(forged(run, bound, claimed_epsilon=claimed * factor))
+        assert failed(verdict) == "epsilon is the proof's own"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"claimed_epsilon": "1"},
+        {"claimed_epsilon": None},
+        {"claimed_epsilon": math.nan},
+        {"claimed_epsilon": math.inf},
+        {"claimed_epsilon": -1.0},
+        {"claimed_epsilon": True},
+        {"claimed_epsilon": 10**400},
+        {"claimed_delta": 0.0},
+        {"claimed_delta": 1.0},
+        {"claimed_delta": [1e-5]},
+        {"schema_version": 2},
+        {"schema_version": True},
+        {"bound": "magic"},
+        {"bound": 3},
+        {"bound": ["gd_contraction"]},
+        {"run": None},
+        {"run": {}},
+        {"run": {"algorithm": "NoisyGD"}},
+        {"run": {"algorithm": "NoisyGD", "n": "many", "steps": 3}},
+        {"run": {"algorithm": ["NoisyGD"]}},
+        {"witness": None},
+        {"witness": {}},
+        {"witness": []},
+        {"assumptions": []},
+        {"assumptions": [{"text": "hope", "status": "sure"}]},
+        {"citation": 1},
+    ],
+)
+def test_malformed_contents_are_a_failed_check(changes: Found) -> None:
+    verdict = verify(forged("full batch", "gd_contraction", **changes))
+    failed(verdict)
+    assert "NOT verified" in str(verdict)
+    json.dumps(verdict.to_dict(), allow_nan=False)
+
+
+JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"blocks": 3})
+
+
+@pytest.mark.parametrize(
+    ("run", "bound"),
+    [
+        ("full batch", "gd_contraction"),
+        ("Poisson", "rdp_composition"),
+        ("Poisson", "poisson_averaged"),
+        ("Poisson, nonconvex", "poisson_modulus"),
+        ("Poisson, replace", "poisson_replace_split"),
+        ("shuffled once", "shuffle_once_average"),
+    ],
+)
+def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:
+    honest = json.loads(certificate(RUNS[run], bound).to_json())
+    for name in honest["witness"]:
+        for junk in JUNK:
+            if junk == honest["witness"][name] and junk is honest["witness"][name]:
+                continue
+            failed(verify(forged(run, bound, witness={**honest["witness"], name: junk})))
+        shorter = {key: value for key, value in honest["witness"].items() if key != name}
+        failed(verify(forged(run, bound, witness=shorter)))
+
+
+@pytest.mark.parametrize("found", [None, 3, "text", [], {}, {"schema": "dplateau/certificate"}])
+def test_what_is_no_certificate_is_a_failed_check(found: Any) -> None:
+    failed(verify(found))
+
+
+# ---- the command --------------------------------------------------------------------------------
+
+
+def called(*words: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", *words])
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "certificate.json"
+    path.write_text(certificate(RUNS["cyclic"], "cyclic_contraction").to_json(), encoding="utf-8")
+    return path
+
+
+def test_the_command_confirms(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert called(str(file)) == 0
+    assert capsys.readouterr().out.startswith("verified: cyclic_contraction")
+    assert called(str(file), "--json") == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+
+
+def test_the_command_rejects(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    found["claimed_epsilon"] *= 0.5
+    file.write_text(json.dumps(found), encoding="utf-8")
+    assert called(str(file)) == 1
+    assert "FAIL digest" in capsys.readouterr().out
+    file.write_text(json.dumps({**found, "digest": digest_of(found)}), encoding="utf-8")
+    assert called(str(file), "--json") == 1
+    assert json.loads(capsys.readouterr().out)["checks"][-1]["name"] == "epsilon is proved"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no JSON",
+        "[1, 2, 3]",
+        '{"schema": "other"}',
+        '{"schema": "dplateau/certificate", "claimed_epsilon": NaN}',
+        '{"schema": "dplateau/certificate", "claimed_epsilon": ' + "9" * 5000 + "}",
+        "[" * 100_000,
+    ],
+)
+def test_the_command_refuses_other_files(
+    text: str, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(text, encoding="utf-8")
+    assert called(str(file)) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("dplateau: not a certificate")
+    assert shown.err.count("\n") == 1
+
+
+def test_the_command_refuses_truncated_files(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    for share in (0.1, 0.5, 0.9):
+        file.write_text(text[: int(len(text) * share)], encoding="utf-8")
+        assert called(str(file)) == 2
+    assert called(str(file.with_name("missing.json"))) == 2
+    file.write_bytes(b"\xff\xfe\x00")
+    assert called(str(file)) == 2
+
+
+def test_reading_refuses_in_words() -> None:
+    with pytest.raises(InvalidInput, match="no JSON"):
+        read_certificate("{")
