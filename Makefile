@@ -50,7 +50,7 @@ suite: $(TEST)
 	$(BIN)/python -m pytest -n $(JOBS)
 
 falsify: $(RUN)
-	$(BIN)/python -m dplateau.audit.falsify
+	$(BIN)/python -m dplateau.audit.falsify --settings 600 --seed 1 --state .falsify/seed-1.jsonl
 
 bench: $(RUN)
 	$(BIN)/python benchmarks/accounting.py

@@ -1,0 +1,312 @@
+"""Random runs to attack: every algorithm and option that some bound speaks about.
+
+A setting is a function of ``(seed, index)`` alone, so any of them can be replayed by its two
+numbers. The index also walks through the algorithms and the classes of losses in turn: a short
+campaign meets all of them. Sizes are drawn in the units that matter (the record's step, the noise,
+the contraction's memory), so that most runs have an epsilon between .05 and 20.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dplateau.algorithms import (
+    Ball,
+    Body,
+    Box,
+    CyclicSGD,
+    LossGeometry,
+    NoisyGD,
+    NoisySGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    Run,
+    Schedule,
+)
+
+Item = TypeVar("Item")
+
+KINDS = (
+    "full_batch",
+    "poisson",
+    "cyclic",
+    "poisson_replace",
+    "langevin",
+    "poisson",
+    "fixed",
+    "shuffle_once",
+    "poisson",
+    "one_pass",
+    "reshuffle",
+    "poisson",
+)
+LOSSES = (
+    "smooth",
+    "smooth",
+    "nonsmooth",
+    "smooth",
+    "holder",
+    "smooth",
+    "nonconvex",
+    "smooth",
+    "dissipative",
+    "smooth",
+)
+# The bounds for these kinds are about smooth convex losses; others meet only composition there.
+_SMOOTH_KINDS = ("poisson_replace", "fixed", "shuffle_once", "reshuffle")
+_ORDERS = ("cyclic", "shuffle_once", "reshuffle")
+LONGEST = 3000
+_VERY_LONG = 100_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A run and the delta at which its claims are attacked."""
+
+    seed: int
+    index: int
+    kind: str
+    run: Run
+    delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the setting as JSON-ready data."""
+        return {
+            "seed": self.seed,
+            "index": self.index,
+            "delta": self.delta,
+            "run": self.run.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        """Show one line that replays the setting."""
+        return json.dumps(self.to_dict())
+
+
+def settings(seed: int, count: int, start: int = 0) -> Iterator[Setting]:
+    """Yield the settings with indices from ``start`` on.
+
+    >>> first, second = settings(1, 2)
+    >>> first.kind, second.kind
+    ('full_batch', 'poisson')
+    """
+    for index in range(start, start + count):
+        yield setting(seed, index)
+
+
+def setting(seed: int, index: int, *, losses: str | None = None) -> Setting:
+    """Return the setting of these two numbers (of a given class of losses, if one is named).
+
+    >>> setting(7, 3) == setting(7, 3)
+    True
+    """
+    draw = _Draw(seed, index)
+    kind = KINDS[index % len(KINDS)]
+    if losses is None:
+        losses = LOSSES[(index // len(KINDS) + index) % len(LOSSES)]
+        losses = "smooth" if kind in _SMOOTH_KINDS and draw.chance(0.8) else losses
+    run = _Sketch(draw, kind, losses).run()
+    return Setting(seed, index, kind, run, float(f"{10 ** draw.uniform(-8.0, -3.0):.3g}"))
+
+
+class _Draw:
+    """Random choices, all from one stream."""
+
+    def __init__(self, seed: int, index: int) -> None:
+        self._stream = np.random.default_rng([seed, index])
+
+    def uniform(self, low: float, high: float) -> float:
+        return float(self._stream.uniform(low, high))
+
+    def scale(self, low: float, high: float) -> float:
+        """Return a number of uniform logarithm."""
+        return math.exp(self.uniform(math.log(low), math.log(high)))
+
+    def whole(self, low: int, high: int) -> int:
+        """Return a whole number of about uniform logarithm, both ends included."""
+        return min(high, max(low, math.floor(self.scale(low, high + 1))))
+
+    def chance(self, probability: float) -> bool:
+        return self.uniform(0.0, 1.0) < probability
+
+    def pick(self, items: tuple[Item, ...]) -> Item:
+        return items[int(self._stream.integers(len(items)))]
+
+
+class _Sketch:
+    """Sizes drawn one after the other; what comes later uses what came before."""
+
+    def __init__(self, draw: _Draw, kind: str, losses: str) -> None:
+        self.draw, self.kind, self.losses = draw, kind, losses
+        self.poisson = kind.startswith("poisson")
+        self.laplace = kind in ("full_batch", "cyclic", "one_pass", "poisson") and draw.chance(0.04)
+        self.scheduled = draw.chance(0.25 if kind in ("full_batch", "langevin") else 0.07)
+        self.replace = kind in ("poisson_replace", "fixed") or (
+            kind != "poisson" and draw.chance(0.4)
+        )
+        self.factor = 2.0 if self.replace else 1.0
+        self._draw_sizes()
+        self.eta, self.lipschitz = draw.scale(0.02, 5.0), draw.scale(0.2, 5.0)
+        self.record_step = self.eta * self.lipschitz / self.batch
+        self.gap = self._draw_gap()
+        walls = 0.25 if kind == "reshuffle" else 0.5
+        self.noise_steps = draw.scale(0.3, 60.0) if draw.chance(walls) else math.inf
+        if losses == "dissipative":
+            self.noise_steps = min(self.noise_steps, draw.scale(0.3, 20.0))
+        self.multiplier = self._draw_multiplier()
+        self.nu = self.multiplier * self.record_step
+        self.diameter = self.noise_steps * self.nu
+
+    def _draw_sizes(self) -> None:
+        """Draw records, batch and number of steps."""
+        draw = self.draw
+        longest = 40 if self.laplace else 300 if self.scheduled else LONGEST
+        self.steps = draw.whole(1, longest)
+        if longest == LONGEST and self.kind != "reshuffle" and draw.chance(0.03):
+            self.steps = _VERY_LONG
+        self.n, self.batch = draw.whole(2, 100_000), 0.0
+        if self.kind in _ORDERS:
+            batch, batches = draw.whole(1, 100), draw.whole(1, 60)
+            if draw.chance(0.4):  # short epochs, where one order differs much from another
+                batches, self.steps = draw.whole(2, 4), min(self.steps, draw.whole(1, 30))
+            self.n = max(batch, batches * batch - draw.whole(1, batch) * draw.chance(0.4))
+            self.batch = float(batch)
+            if draw.chance(0.5):  # whole epochs
+                length = -(-self.n // batch)
+                self.steps = max(length, self.steps // length * length)
+        elif self.kind == "one_pass":
+            self.n = draw.whole(1, 300)
+            self.batch = float(draw.whole(1, min(10, self.n)))
+            self.steps = -(-self.n // int(self.batch))
+        elif self.kind in ("full_batch", "langevin"):
+            self.batch = float(self.n)
+        elif self.kind == "fixed":
+            self.batch = float(draw.whole(1, max(1, self.n // 2)))
+        else:
+            rate = 1.0 if draw.chance(0.04) else draw.scale(1e-3, 0.7)
+            self.batch = rate * self.n
+
+    def _draw_gap(self) -> float:
+        """Draw eta * l2, the distance of the contraction from 1."""
+        if self.draw.chance(0.25):
+            return 0.0
+        if self.draw.chance(0.3):
+            return self.draw.uniform(0.2, 0.95)
+        return self.draw.scale(1e-4, 0.5)
+
+    def _draw_multiplier(self) -> float:
+        """Draw the noise from a wanted Gaussian parameter, by the usual rough formulas."""
+        wanted = self.draw.scale(0.02, 2.0)
+        memory = (2.0 - self.gap) / self.gap if self.gap > 0 else math.inf
+        length = self.steps
+        if self.kind in (*_ORDERS, "one_pass"):
+            each = -(-self.n // int(self.batch))
+            length, memory = -(-self.steps // each), 1 + memory / each
+        rate = self.batch / self.n if self.poisson or self.kind == "fixed" else 1.0
+        found = 1.0
+        for _ in range(6):
+            plateau = 4 * self.noise_steps * found / self.factor + 1
+            uses = max(1.0, min(length, memory, plateau / rate))
+            found = self.factor / math.sqrt(math.log1p(wanted**2 / (uses * rate**2)))
+        return max(found, 0.2)
+
+    def run(self) -> Run:
+        """Return the description."""
+        options = self._options()
+        if self.kind == "full_batch":
+            return NoisyGD(n=self.n, steps=self.steps, **options)
+        if self.kind == "langevin":
+            heat = 2 * self.eta / self.nu**2
+            return ProjectedLangevin(
+                n=self.n, steps=self.steps, inverse_temperature=heat, **options
+            )
+        if self.kind == "one_pass":
+            return OnePassSGD(n=self.n, batch_size=self.batch, **options)
+        if self.kind == "fixed":
+            return NoisySGD(
+                n=self.n, batch_size=self.batch, steps=self.steps, sampling="fixed", **options
+            )
+        if self.poisson:
+            rate = self.batch / self.n
+            return NoisySGD(n=self.n, sampling_rate=rate, steps=self.steps, **options)
+        order: Any = self.kind
+        return CyclicSGD(n=self.n, batch_size=self.batch, steps=self.steps, order=order, **options)
+
+    def _options(self) -> Any:
+        draw = self.draw
+        options: dict[str, Any] = {
+            "learning_rate": self.eta,
+            "l2": self.gap / self.eta,
+            "loss": self._loss(),
+            "domain": self._domain(),
+            "neighbors": "replace" if self.replace else "add_remove",
+            "release": "all" if draw.chance(0.04) else "last",
+        }
+        if self.kind == "one_pass" and self.n <= 60 and draw.chance(0.2):
+            options["release"] = "random_stop"
+        if self.laplace:
+            options |= {"noise_kind": "laplace", "dimension": 1}
+        name = draw.pick(("noise_multiplier", "noise_std", "iterate_std"))
+        if self.kind != "langevin":
+            options[name] = {
+                "noise_multiplier": self.multiplier,
+                "noise_std": self.nu / self.eta,
+                "iterate_std": self.nu,
+            }[name]
+        if self.scheduled:
+            changed = "learning_rate" if self.kind == "langevin" else None
+            options |= self._schedule(changed or draw.pick(("learning_rate", name)), options)
+        return options
+
+    def _schedule(self, name: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Let one value fall to a part of itself: in a few blocks, or a little every step."""
+        bottom = self.draw.uniform(0.3, 1.0)
+        pieces = self.draw.pick((2, 3, self.steps))
+        place = np.arange(self.steps) * pieces // self.steps / max(pieces - 1, 1)
+        return {name: Schedule.of(options[name] * bottom ** np.minimum(place, 1.0))}
+
+    def _domain(self) -> Ball | Box | Body | None:
+        if math.isinf(self.diameter):
+            return None
+        half = self.diameter / 2
+        match self.draw.pick(("ball", "box", "body")):
+            case "ball":
+                return Ball(half)
+            case "box":
+                return Box(-half, half)
+            case _:
+                return Body(self.diameter)
+
+    def _loss(self) -> LossGeometry:
+        draw = self.draw
+        if self.losses == "nonsmooth":
+            return LossGeometry(lipschitz=self.lipschitz, convex=True)
+        if self.losses == "holder":
+            holder = (draw.pick((0.0, 0.3, 0.5, 0.9)), draw.scale(0.05, 2.0) * self.lipschitz)
+            return LossGeometry(lipschitz=self.lipschitz, convex=True, holder=holder)
+        # A batch may be larger than its mean: the curvature leaves room for that, mostly.
+        largest = 1 + (9 / math.sqrt(self.batch) + 30 / self.batch if self.poisson else 0.0)
+        level = draw.uniform(0.02, 1.0)
+        if draw.chance(0.3):
+            level = 1.0 if draw.chance(0.5) else draw.uniform(1.0, 2.0)
+        room = 2 * (1 - self.gap) / self.eta / min(largest, self.n / self.batch)
+        smoothness = level * max(room, 1e-3 / self.eta)
+        if self.losses == "smooth":
+            return LossGeometry(lipschitz=self.lipschitz, convex=True, smoothness=smoothness)
+        dissipativity = None
+        if self.losses == "dissipative":
+            rate = draw.uniform(0.05, 1.0) * smoothness
+            # With this offset linear losses are dissipative on the whole domain.
+            dissipativity = (1.0001 * rate * self.diameter**2, rate)
+        return LossGeometry(
+            lipschitz=self.lipschitz,
+            convex=False,
+            smoothness=smoothness,
+            dissipativity=dissipativity,
+        )
