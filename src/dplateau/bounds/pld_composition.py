@@ -19,6 +19,8 @@ class PldComposition(Bound):
     note = "docs/theory/compositions.md"
     title = "PLD composition"
     citation = literature.connect_the_dots("Algorithm 1, composed by fast Fourier transform")
+    # Exact where it applies.
+    dominated_by = ("gdp_composition",)
 
     def missing(self, run: Run) -> str | None:
         """Return why no dominating pair is known for a step, if so."""

@@ -9,13 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
+from dplateau.curves.loss import LARGEST_TARGET, SMALLEST_TARGET, next_target
 from dplateau.errors import InvalidInput
 from dplateau.numerics.loss_family import LossFamily, compose_family
 from dplateau.numerics.pairs import DominatingPair
 from dplateau.numerics.solve import smallest_where
 from dplateau.numerics.types import FloatArray
 
-_SMALLEST_TARGET, _LARGEST_TARGET = 1e-279, 0.5
 _ROUND_UP = 1 + 1e-12
 
 
@@ -39,7 +39,7 @@ class AveragedLossCurve(PrivacyCurve):
         widths = {len(row) for row in self.counts}
         if widths != {len(self.pairs)} or len(self.counts) != len(self.weights):
             raise InvalidInput("an average needs one weight per row and one count per pair")
-        if not (min(self.weights) >= 0 and self.extra_delta >= 0):
+        if not all(value >= 0 for value in (*self.weights, self.extra_delta)):
             raise InvalidInput("the weights of an average are at least 0")
 
     def epsilon(self, delta: float) -> float:
@@ -63,21 +63,22 @@ class AveragedLossCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Return the smallest delta found, re-centring the compositions on what they give."""
         eps = checked_epsilon(epsilon)
-        best, target = 1.0, 1e-6
-        for _ in range(5):
-            found = self._delta_of(self._family(target), eps)
-            best = min(best, found)
-            power = 10.0 ** math.floor(math.log10(max(found, _SMALLEST_TARGET)))
-            wanted = min(max(power, _SMALLEST_TARGET), _LARGEST_TARGET)
-            if wanted / 30 < target < wanted * 30 or found <= 2 * self.extra_delta:
+        best, target, wanted = 1.0, 0.0, 1e-6
+        for _ in range(8):
+            if wanted / 30 < target < wanted * 30:
                 break
             target = wanted
+            found = self._delta_of(self._family(target), eps)
+            best = min(best, found)
+            if found <= 2 * self.extra_delta:
+                break
+            wanted = next_target(found, target)
         return best
 
     def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
         """Return delta at many epsilons, from one family of compositions."""
         found = self.average_deltas(epsilons, np.array([self.weights]), centre)[0]
-        return np.minimum(found + self.extra_delta * _ROUND_UP, 1.0)
+        return np.asarray(np.minimum(found + self.extra_delta * _ROUND_UP, 1.0))
 
     def average_deltas(
         self, epsilons: FloatArray, weights: FloatArray, target: float
@@ -91,7 +92,7 @@ class AveragedLossCurve(PrivacyCurve):
 
     def _centre(self, delta: float) -> float:
         """Return the delta to centre on: what the failures leave of the one asked for."""
-        return min(max(delta - self.extra_delta, _SMALLEST_TARGET), _LARGEST_TARGET)
+        return min(max(delta - self.extra_delta, SMALLEST_TARGET), LARGEST_TARGET)
 
     def _delta_of(self, family: LossFamily, epsilon: float) -> float:
         total = family.delta(epsilon, np.array(self.weights)) + self.extra_delta
@@ -101,7 +102,7 @@ class AveragedLossCurve(PrivacyCurve):
         return _composed(self.pairs, self.counts, target, self.resolution)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=8)
 def _composed(
     pairs: tuple[DominatingPair, ...],
     counts: tuple[tuple[int, ...], ...],

@@ -11,8 +11,9 @@ from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.numerics.pairs import DominatingPair
 from dplateau.numerics.types import FloatArray
 
-# Orders of epsilon tried when a trade-off curve is read off delta(epsilon): any choice is valid.
-_TRADEOFF_EPSILONS = np.r_[0.0, np.geomspace(1e-4, 1e3, 141)]
+# Epsilons tried when a trade-off curve is read off delta(epsilon): any choice is valid.
+_TRADEOFF_EPSILONS = [0.0, *np.geomspace(1e-3, 600.0, 49).tolist()]
+_TRADEOFF_ROUNDS, _TRADEOFF_POINTS = 4, 8
 
 
 class PrivacyCurve(ABC):
@@ -39,14 +40,26 @@ class PrivacyCurve(ABC):
         The default reads it off delta(epsilon): 1 - fnr <= e^eps fpr + delta in both orders.
         """
         alpha = checked_rate(fpr)
-        best = 0.0
-        for eps in _TRADEOFF_EPSILONS.tolist():
-            growth = math.exp(min(eps, 700.0))
-            if max(1.0 - growth * alpha, (1.0 - alpha) / growth) <= best:
+        grid = _TRADEOFF_EPSILONS
+        best, place = self._best_line(alpha, grid, 0.0)
+        for _ in range(_TRADEOFF_ROUNDS):
+            low, high = grid[max(place - 1, 0)], grid[min(place + 1, len(grid) - 1)]
+            grid = np.linspace(low, high, _TRADEOFF_POINTS).tolist()
+            best, place = self._best_line(alpha, grid, best)
+        return best * (1 - 1e-12)
+
+    def _best_line(self, alpha: float, grid: list[float], best: float) -> tuple[float, int]:
+        """Return the best lower bound at ``alpha``, not below ``best``, and where it is."""
+        top, place = -math.inf, 0
+        for i, eps in enumerate(grid):
+            growth = math.exp(eps)
+            if max(1.0 - growth * alpha, (1.0 - alpha) / growth) <= max(best, top):
                 break  # not even delta = 0 would help from here on
             free = 1.0 - self.delta(eps)
-            best = max(best, free - growth * alpha, (free - alpha) / growth)
-        return best * (1 - 1e-12)
+            line = max(free - growth * alpha, (free - alpha) / growth)
+            if line > top:
+                top, place = line, i
+        return max(best, top), place
 
     def rdp(self, alpha: float) -> float:
         """Return the Rényi divergence bound of order ``alpha``, or refuse."""

@@ -81,6 +81,17 @@ class LaplaceCurve(PrivacyCurve):
         """Invert delta(epsilon), rounding up; never above ``ratio``."""
         return float(normal.laplace_epsilon(checked_delta(delta), self.ratio))
 
+    def tradeoff(self, fpr: float) -> float:
+        """Return the trade-off of two Laplace laws, rounded down (Dong-Roth-Su, section 2.2)."""
+        rate, shrink = checked_rate(fpr), math.exp(-self.ratio)
+        if rate <= shrink / 2:
+            missed = 1 - rate / shrink if shrink > 0 else 1.0
+        elif rate <= 0.5:
+            missed = shrink / (4 * rate)
+        else:
+            missed = shrink * (1 - rate)
+        return max(0.0, missed - 1e-15) * (1 - 1e-14)
+
     def rdp(self, alpha: float) -> float:
         """Return the Rényi divergence of two Laplace laws (Mironov 2017, Proposition 6)."""
         order = checked_order(alpha)

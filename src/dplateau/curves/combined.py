@@ -180,10 +180,10 @@ def _searched_epsilon(curve: PrivacyCurve, delta: float, first: float) -> float:
     if curve.delta(0.0) <= delta:
         return 0.0
     most = first
-    while curve.delta(most) > delta:
+    while most <= 1e9 and curve.delta(most) > delta:
         most *= 1.25
-        if most > 1e9:
-            return math.inf
+    if most > 1e9:
+        return math.inf
     return smallest_where(lambda eps: curve.delta(eps) <= delta, 0.0, most)
 
 
@@ -221,6 +221,6 @@ def _delta_where(curve: PrivacyCurve, epsilon: float) -> float:
     if curve.epsilon(1.0) > epsilon:
         return 1.0
     log_delta = smallest_where(
-        lambda log: curve.epsilon(math.exp(log)) <= epsilon, math.log(1e-300), 0.0
+        lambda log: curve.epsilon(math.exp(log)) <= epsilon, math.log(1e-300), 0.0, rtol=1e-7
     )
     return min(1.0, math.exp(log_delta) * _ROUND_UP)

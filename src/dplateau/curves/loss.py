@@ -16,7 +16,7 @@ from dplateau.numerics.types import FloatArray
 
 Parts = tuple[tuple[DominatingPair, int], ...]
 # Deltas between which a composition is centred; outside, the last one is still valid, only looser.
-_SMALLEST_TARGET, _LARGEST_TARGET = 1e-279, 0.5
+SMALLEST_TARGET, LARGEST_TARGET = 1e-279, 0.5
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class LossCurve(PrivacyCurve):
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of a composition centred where its delta is the one asked for."""
         target = checked_delta(delta)
-        centre = min(max(target, _SMALLEST_TARGET), _LARGEST_TARGET)
+        centre = min(max(target, SMALLEST_TARGET), LARGEST_TARGET)
         return _composed(self.parts, centre).epsilon(min(target, 1 - 1e-16))
 
     def delta(self, epsilon: float) -> float:
@@ -43,21 +43,18 @@ class LossCurve(PrivacyCurve):
         return min(float(result.delta(np.array(eps))) for result in self._centred(eps))
 
     def _centred(self, epsilon: float) -> Iterator[PldResult]:
-        target = 1e-6
-        for _ in range(5):
-            result = _composed(self.parts, target)
-            yield result
-            found = float(result.delta(np.array(epsilon)))
-            # Powers of ten, so that nearby questions share their compositions.
-            power = 10.0 ** math.floor(math.log10(max(found, _SMALLEST_TARGET)))
-            wanted = min(max(power, _SMALLEST_TARGET), _LARGEST_TARGET)
+        target, wanted = 0.0, 1e-6
+        for _ in range(8):
             if wanted / 30 < target < wanted * 30:
                 return
             target = wanted
+            result = _composed(self.parts, target)
+            yield result
+            wanted = next_target(float(result.delta(np.array(epsilon))), target)
 
     def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
         """Return delta at many epsilons, from one composition."""
-        return _composed(self.parts, min(max(centre, _SMALLEST_TARGET), _LARGEST_TARGET)).delta(
+        return _composed(self.parts, min(max(centre, SMALLEST_TARGET), LARGEST_TARGET)).delta(
             epsilons
         )
 
@@ -66,6 +63,15 @@ class LossCurve(PrivacyCurve):
         return self.parts
 
 
-@lru_cache(maxsize=128)
+def next_target(found: float, target: float) -> float:
+    """Return the delta to centre the next composition at, after ``found`` at the last one."""
+    # Tails cut off at a share of the target hide whatever is smaller: then look much further down.
+    aim = found if found > 1e-4 * target else found * found
+    # Powers of ten, so that nearby questions share their compositions.
+    power = 10.0 ** math.floor(math.log10(max(aim, SMALLEST_TARGET)))
+    return min(max(power, SMALLEST_TARGET), LARGEST_TARGET)
+
+
+@lru_cache(maxsize=32)
 def _composed(parts: Parts, target: float) -> PldResult:
     return compose_pairs(parts, target_delta=target)

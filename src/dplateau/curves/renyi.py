@@ -15,6 +15,7 @@ from dplateau.curves.base import (
     checked_order,
 )
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.numerics.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,14 @@ class RenyiCurve(PrivacyCurve):
         return conversions.rdp_delta(
             np.array(self.orders), np.array(self.values), checked_epsilon(epsilon)
         )[0]
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return delta at many epsilons, all orders converted at once."""
+        orders, values = np.array(self.orders), np.array(self.values)
+        table: FloatArray = conversions.optimal_delta(
+            orders[:, None], values[:, None], np.asarray(epsilons)
+        )
+        return np.asarray(table.min(axis=0))
 
     def rdp(self, alpha: float) -> float:
         """Interpolate: (alpha - 1) D_alpha is convex in alpha and zero at one."""

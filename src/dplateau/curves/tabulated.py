@@ -40,7 +40,7 @@ class TabulatedComposition(PrivacyCurve):
         return min(float(_composed(self.curves, centre).delta(eps)) for centre in centres)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _composed(curves: tuple[PrivacyCurve, ...], centre: float) -> ComposedLoss:
     # One grid for all: wide enough for the widest curve's tail, fine enough for the narrowest.
     share = centre * 1e-4
@@ -48,7 +48,7 @@ def _composed(curves: tuple[PrivacyCurve, ...], centre: float) -> ComposedLoss:
     if math.isinf(top):
         top = max(curve.epsilon(centre / len(curves)) for curve in curves) * 2
     step = max(top, 1e-9) / _POINTS
-    grid = step * np.arange(_POINTS + 1)
+    grid = step * np.arange(_POINTS + 1, dtype=np.float64)
     laws = [law_of(curve.deltas(grid, centre), step) for curve in curves]
     return compose([(law, 1) for law in laws], target_delta=centre)
 

@@ -20,6 +20,8 @@ _ROUND_UP = 1 + 1e-12
 _EPS = float(np.finfo(float).eps)
 # Spacing at which integrands are scanned before they are integrated.
 _COARSE = 0.25
+# Centres this many standard deviations apart never mix.
+_FAR = 100.0
 
 
 def sampled_gaussian_rdp(orders: FloatArray, sampling_rate: float, step: float) -> FloatArray:
@@ -68,6 +70,8 @@ def _log_moment_real(order: float, q: float, r: float) -> float:
     instead of the power. It is analytic in the strip |Im x| < pi / r and shrinks there with the
     sampling rate, so the rule converges geometrically in 1 / spacing and relative to its value.
     """
+    if r >= _FAR:
+        return _log_moment_far(order, q, r)
     width = min(2.0, 0.9 * math.pi / r)
     parts = math.ceil(_COARSE * (45.0 + width**2) / (2 * math.pi * width))
 
@@ -75,18 +79,32 @@ def _log_moment_real(order: float, q: float, r: float) -> float:
         return _log_power_excess(order, r * x - r * r / 2, q) - x * x / 2
 
     # The integrand has unit-width bumps at 0 and at order * r; refine where either counts.
-    top = 13.0 + r * order
-    x = np.arange(-13.0, top + _COARSE, _COARSE)
+    near = np.arange(-64.0, 65.0)
+    x: FloatArray = _COARSE * np.union1d(near, near + round(order * r / _COARSE))
     terms = log_integrand(x)
     if parts > 1:
         counts = terms > terms.max() - 60.0
         # Neighbours too: the integrand has a zero, where the scan sees nothing of a whole cell.
         counts[1:-1] |= counts[:-2] | counts[2:]
-        x = x[counts]
-        terms = log_integrand(np.add.outer(np.arange(parts) * (_COARSE / parts), x).ravel())
+        offsets = np.arange(parts) * (_COARSE / parts)
+        terms = log_integrand((x[counts][:, None] + offsets).ravel())
     scale = math.log(_COARSE / parts / math.sqrt(2 * math.pi))
-    slack = 1e-11 + 8 * _EPS * order * r * (top + r)
+    slack = 1e-11 + 8 * _EPS * order * r * (16.0 + r * order)
     return float(np.logaddexp(0.0, np.logaddexp.reduce(terms) + scale + slack))
+
+
+def _log_moment_far(order: float, q: float, r: float) -> float:
+    """Return an upper bound on the log moment for centres so far apart that they never mix.
+
+    Below x = 16 the second density is nothing beside the first, and around order * r the first
+    beside the second, so the moment is (1 - q)^order + q^order e^{order (order - 1) r^2 / 2}. What
+    lies between weighs less than e^-80 of either, for orders up to 64.
+    """
+    sizes = -order * math.log(q), order * (order - 1) * (r * r / 2)
+    log_bump = (sizes[1] - sizes[0]) + 8 * _EPS * (sizes[0] + sizes[1]) + 1e-13
+    if log_bump > 100.0:
+        return log_bump + 1e-13
+    return math.log1p(math.expm1(order * math.log1p(-q)) + math.exp(log_bump) + 1e-30)
 
 
 def _log_power_excess(order: float, gain: FloatArray, q: float) -> FloatArray:

@@ -1,0 +1,102 @@
+"""certify and compare: which bound wins, what the table says, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from dplateau import InvalidInput, LossGeometry, NoisyGD, NoisySGD, certify, compare
+from dplateau.bounds.registry import BOUNDS, bound_named
+
+LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
+RIDGE = NoisyGD(
+    n=1000, steps=400, learning_rate=0.5, l2=0.1, noise_std=0.02, loss=LOSS, release="last"
+)
+
+
+def test_the_smallest_sound_epsilon_wins() -> None:
+    found = compare(RIDGE, 1e-5)
+    values = [row.epsilon for row in found.rows if row.epsilon is not None]
+    assert values == sorted(values)
+    assert found.best.epsilon == values[0]
+    assert found.best.hidden_state
+    certificate = certify(RIDGE, 1e-5)
+    assert (certificate.bound, certificate.claimed_epsilon) == (found.best.bound, values[0])
+
+
+def test_every_bound_answers_or_says_why_not() -> None:
+    for run in (RIDGE, RIDGE.replace(release="all")):
+        found = compare(run, 1e-5)
+        assert {row.bound for row in found.rows} == {b.name for b in BOUNDS if b.sound}
+        for row in found.rows:
+            assert (row.epsilon is None) != (row.reason is None)
+            assert row.citation
+            assert row.epsilon is None or 0 <= row.epsilon < math.inf
+        empty = [row.epsilon is None for row in found.rows]
+        assert empty == sorted(empty), "refusals come last"
+
+
+def test_releasing_everything_leaves_only_released_bounds() -> None:
+    found = compare(RIDGE.replace(release="all"), 1e-5)
+    for row in found.rows:
+        if row.hidden_state:
+            assert (
+                row.reason == "needs hidden iterates (release='last'); yours releases all of them"
+            )
+    assert not found.best.hidden_state
+
+
+def test_bounds_with_a_gap_are_shown_on_request_and_never_chosen() -> None:
+    shown = compare(RIDGE, 1e-5, historical=True)
+    assert {row.bound for row in shown.rows} == {b.name for b in BOUNDS}
+    assert shown.best.sound
+    for bound in BOUNDS:
+        if not bound.sound:
+            assert bound.name not in {row.bound for row in compare(RIDGE, 1e-5).rows}
+
+
+def test_only_the_bounds_asked_for() -> None:
+    naive = bound_named("naive_composition")
+    certificate = certify(RIDGE, 1e-5, bounds=[naive])
+    assert certificate.bound == "naive_composition"
+    assert certificate.claimed_epsilon == compare(RIDGE, 1e-5).epsilon("naive_composition")
+
+
+def test_unknown_bounds_are_refused() -> None:
+    with pytest.raises(InvalidInput, match=r"no bound is named 'magic'; known are naive_comp"):
+        bound_named("magic")
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 1.5, math.nan, math.inf, True, "1e-5", None])
+def test_refused_deltas(delta: Any) -> None:
+    for ask in (certify, compare):
+        with pytest.raises(InvalidInput, match=r"^delta must (be a real number|lie strictly betw)"):
+            ask(RIDGE, delta)
+
+
+def test_the_table_as_data_and_text() -> None:
+    found = compare(RIDGE, 1e-5)
+    data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert data["claimed_epsilon"] == found.best.epsilon
+    assert data["claimed_delta"] == 1e-5
+    assert data["bound"] == found.best.bound
+    assert [row["bound"] for row in data["bounds"]] == [row.bound for row in found.rows]
+    text = str(found)
+    assert len(text.splitlines()) == len(found.rows) + 1
+    assert f"{found.best.epsilon:.6g}" in text.splitlines()[1]
+    page = found._repr_html_()
+    assert page.count("<tr>") == len(found.rows) + 1
+    assert "'last'" not in page, "quotes are escaped"
+    frame = found.to_frame()
+    assert frame.loc[found.best.bound, "epsilon"] == found.best.epsilon
+
+
+def test_a_run_without_loss_is_accounted_by_composition() -> None:
+    run = NoisySGD(n=100, batch_size=10, steps=5, noise_multiplier=1.0, release="last")
+    assert certify(run, 1e-5).bound == "pld_composition"
+    assert certify(run, 1e-5).claimed_epsilon == pytest.approx(
+        certify(run.replace(release="all"), 1e-5).claimed_epsilon
+    )

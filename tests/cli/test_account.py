@@ -1,0 +1,202 @@
+"""account, compare and calibrate as processes: their answers are the library's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplateau import (
+    Ball,
+    Certificate,
+    CyclicSGD,
+    LossGeometry,
+    NoisyGD,
+    NoisySGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    certify,
+)
+from dplateau.algorithms import Run
+from dplateau.bounds.registry import BOUNDS
+
+LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
+# The same run in words and in Python; numbers and names are meant to look alike.
+CASES: dict[str, tuple[str, Run]] = {
+    "gd": (
+        "gd --n 1000 --steps 40 --learning-rate 0.5 --l2 0.1 --noise-std 0.02 --lipschitz 1 "
+        "--smoothness 0.25 --release last",
+        NoisyGD(
+            n=1000,
+            steps=40,
+            learning_rate=0.5,
+            l2=0.1,
+            noise_std=0.02,
+            loss=LOSS,
+            release="last",
+        ),
+    ),
+    "sgd": (
+        "sgd --n 6000 --batch-size 60 --epochs 2 --noise-multiplier 1.1 --neighbors add-remove "
+        "--release all",
+        NoisySGD(n=6000, batch_size=60, epochs=2, noise_multiplier=1.1, release="all"),
+    ),
+    "sgd-fixed": (
+        "sgd --n 60 --sampling-rate 0.1 --steps 3 --sampling fixed --neighbors replace "
+        "--noise-multiplier 2 --release all",
+        NoisySGD(
+            n=60,
+            sampling_rate=0.1,
+            steps=3,
+            sampling="fixed",
+            neighbors="replace",
+            noise_multiplier=2.0,
+            release="all",
+        ),
+    ),
+    "cyclic": (
+        "cyclic --n 40 --batch-size 4 --epochs 3 --order shuffle-once --noise-multiplier 3 "
+        "--release all",
+        CyclicSGD(
+            n=40, batch_size=4, epochs=3, order="shuffle_once", noise_multiplier=3.0, release="all"
+        ),
+    ),
+    "one-pass": (
+        "one-pass --n 40 --batch-size 4 --learning-rate 0.5 --lipschitz 1 --smoothness 0.25 "
+        "--noise-multiplier 2 --release random-stop",
+        OnePassSGD(
+            n=40,
+            batch_size=4,
+            learning_rate=0.5,
+            noise_multiplier=2.0,
+            loss=LOSS,
+            release="random_stop",
+        ),
+    ),
+    "langevin": (
+        "langevin --n 100 --steps 20 --learning-rate 0.02 --inverse-temperature 2 --radius 1 "
+        "--lipschitz 1 --smoothness 0.25 --release last",
+        ProjectedLangevin(
+            n=100,
+            steps=20,
+            learning_rate=0.02,
+            inverse_temperature=2.0,
+            domain=Ball(1.0),
+            loss=LOSS,
+            release="last",
+        ),
+    ),
+}
+PROMISED = {"claimed_epsilon", "claimed_delta", "bound", "bounds", "assumptions"}
+
+
+def dplateau(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command with every warning an error, as in the tests."""
+    command = [sys.executable, "-W", "error", "-m", "dplateau", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
+
+
+def answer(*words: str) -> dict[str, Any]:
+    done = dplateau(*words, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert set(found) >= PROMISED
+    assert {row["bound"] for row in found["bounds"]} == {b.name for b in BOUNDS if b.sound}
+    assert all(set(item) == {"text", "status"} for item in found["assumptions"])
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_account_answers_like_the_library(name: str) -> None:
+    words, run = CASES[name]
+    found = answer("account", *words.split(), "--delta", "1e-5")
+    certificate = certify(run, 1e-5)
+    assert found["run"] == run.to_dict()
+    assert found["claimed_epsilon"] == pytest.approx(certificate.claimed_epsilon, rel=1e-9)
+    assert found["claimed_delta"] == 1e-5
+    assert found["bound"] == certificate.bound
+    # The report carries the certificate along, whole.
+    assert Certificate.from_dict(found).run == run
+
+
+@pytest.mark.parametrize("name", ["gd", "sgd"])
+def test_compare_answers_like_the_library(name: str) -> None:
+    words, run = CASES[name]
+    found = answer("compare", *words.split(), "--delta", "1e-6")
+    certificate = certify(run, 1e-6)
+    assert found["claimed_epsilon"] == pytest.approx(certificate.claimed_epsilon, rel=1e-9)
+    assert found["bound"] == certificate.bound
+    for row in found["bounds"]:
+        assert (row["epsilon"] is None) == (row["reason"] is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("gd", "--epsilon 0.5 --vary l2"),
+        ("sgd", "--epsilon 0.5"),
+        ("cyclic", "--epsilon 3 --vary steps"),
+        ("langevin", "--epsilon 0.05 --vary steps"),
+    ],
+)
+def test_calibrate_meets_its_target(name: str, more: str) -> None:
+    words, _ = CASES[name]
+    found = answer("calibrate", *words.split(), "--delta", "1e-5", *more.split())
+    target = float(more.split()[1])
+    assert 0 < found["claimed_epsilon"] <= target
+    assert {"varied", "value", "unlimited"} <= set(found)
+    certificate = Certificate.from_dict(found)
+    assert certify(certificate.run, 1e-5).claimed_epsilon == pytest.approx(
+        certificate.claimed_epsilon, rel=1e-9
+    )
+    assert min(row["epsilon"] for row in found["bounds"] if row["epsilon"] is not None) <= target
+
+
+def test_tables_show_every_bound_the_claim_and_what_it_rests_on() -> None:
+    words, run = CASES["gd"]
+    done = dplateau("account", *words.split(), "--delta", "1e-5")
+    assert (done.returncode, done.stderr) == (0, "")
+    certificate = certify(run, 1e-5)
+    assert f"({certificate.claimed_epsilon:.6g}, 1e-05)-DP by" in done.stdout
+    assert "rests on" in done.stdout
+    assert "only the last iterate leaves" in done.stdout
+    assert f"{certificate.claimed_epsilon:.4f}" in done.stdout
+
+
+def test_calibrate_in_words() -> None:
+    words, _ = CASES["cyclic"]
+    done = dplateau("calibrate", *words.split(), "--delta", "1e-5", "--epsilon", "1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "noise_multiplier = " in done.stdout
+    assert "-DP by GDP composition" in done.stdout
+
+
+def test_a_certificate_is_written_whole(tmp_path: Path) -> None:
+    words, run = CASES["cyclic"]
+    path = tmp_path / "my [odd] name.json"
+    path.write_text("something older and much longer" * 1000)
+    done = dplateau("account", *words.split(), "--delta", "1e-5", "-o", path.name, folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"certificate written to {path.name}" in done.stdout
+    certificate = Certificate.from_json(path.read_text())
+    assert certificate.run == run
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name], "no scraps are left"
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+
+
+def test_refused_runs_leave_older_certificates_alone(tmp_path: Path) -> None:
+    words, _ = CASES["cyclic"]
+    path = tmp_path / "certificate.json"
+    path.write_text("older")
+    done = dplateau("account", *words.split(), "--delta", "2", "-o", str(path))
+    assert done.returncode == 2
+    assert path.read_text() == "older"
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

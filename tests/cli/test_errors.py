@@ -1,0 +1,144 @@
+"""Bad input ends with exit code 2 and exactly one line on stderr, never a traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GOOD = {
+    "n": "100",
+    "batch-size": "10",
+    "steps": "5",
+    "noise-multiplier": "1",
+    "release": "all",
+    "delta": "1e-5",
+}
+
+
+def run_words(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "error", "-m", "dplateau", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
+
+
+def sgd(command: str = "account", **changes: str | None) -> list[str]:
+    """Return the words of a good command with options replaced, added, or left out (None)."""
+    changed = {name.replace("_", "-"): value for name, value in changes.items()}
+    words = [command, "sgd"]
+    for name, value in {**GOOD, **changed}.items():
+        if value is not None:
+            words += [f"--{name}", value]
+    return words
+
+
+BAD: list[tuple[list[str], str]] = [
+    # missing
+    (["account"], "Missing argument"),
+    (["account", "sgd"], "Missing option '--delta'"),
+    (sgd(n=None), "sgd needs --n, the number of records"),
+    (sgd(batch_size=None), "state the batch once: batch_size or sampling_rate; got neither"),
+    (sgd(steps=None), "state the length once: steps or epochs; got neither"),
+    (sgd(noise_multiplier=None), "state the noise once: exactly one of"),
+    (sgd(release=None), "release is a promise about what leaves and has no default"),
+    (sgd("calibrate"), "Missing option '--epsilon'"),
+    ([*sgd(), "--l2"], "requires an argument"),
+    # contradictory
+    (sgd(epochs="3"), "state the length once: steps or epochs; got both"),
+    (sgd(sampling_rate="0.1"), "state the batch once"),
+    (sgd(noise_std="1"), "got noise_multiplier and noise_std"),
+    (sgd(sampling="fixed"), "use neighbors='replace', or sampling='poisson'"),
+    (sgd(lipschitz="1", smoothness="1", strong_convexity="2"), "no function has both"),
+    (sgd(diameter="1", radius="1"), "state the domain once"),
+    # not finite, out of range, not a number
+    (sgd(delta="nan"), "delta must be a real number; got NaN"),
+    (sgd(delta="0"), "delta must lie strictly between 0 and 1; got 0"),
+    (sgd(delta="1"), "delta must lie strictly between 0 and 1; got 1"),
+    (sgd(delta="-1e-5"), "delta must lie strictly between 0 and 1"),
+    (sgd(delta="tiny"), "Invalid value for '--delta'"),
+    (sgd(n="0"), "n must be at least 1; got 0"),
+    (sgd(n="-5"), "n must be at least 1; got -5"),
+    (sgd(n="1.5"), "Invalid value for '--n'"),
+    (sgd(n="1" + "0" * 400), "n is too large"),
+    (sgd(batch_size="101"), "batch_size=101 exceeds n=100"),
+    (sgd(batch_size="nan"), "batch_size must be a real number; got NaN"),
+    (sgd(noise_multiplier="inf"), "noise_multiplier must be finite and above 0"),
+    (sgd(noise_multiplier="-1"), "noise_multiplier must be finite and above 0; got -1"),
+    (sgd(l2="-0.1"), "l2 must be finite and at least 0"),
+    (sgd(learning_rate="0"), "learning_rate must be finite and above 0"),
+    (sgd("calibrate", epsilon="0"), "epsilon must be finite and above 0; got 0"),
+    (sgd("calibrate", epsilon="inf"), "epsilon must be finite and above 0"),
+    (sgd("calibrate", epsilon="0.5", vary="luck"), "vary must be one of 'noise', 'l2'"),
+    (sgd("calibrate", epsilon="0.5", vary="learning-rate"), "states no learning_rate to vary"),
+    (sgd("calibrate", epsilon="1e-9", vary="steps"), "even one step exceeds epsilon 1e-09"),
+    # unknown
+    (["acount"], "No such command 'acount'"),
+    (["account", "adam", "--delta", "1e-5"], "'adam' is not one of 'gd', 'sgd'"),
+    ([*sgd(), "--sigma", "3"], "No such option: --sigma"),
+    ([*sgd(), "extra"], "extra"),
+    (sgd(release="final"), "release must be one of 'last', 'all', 'random_stop'; got 'final'"),
+    (sgd(neighbors="swap"), "neighbors must be one of 'add_remove', 'replace'"),
+    (sgd(sampling="uniform"), "sampling must be one of 'poisson', 'fixed'"),
+    # no theorem
+    (sgd(release="random-stop"), "no theorem covers release='random_stop' for NoisySGD"),
+    (sgd(noise_kind="laplace"), "no theorem covers Laplace noise with dimension=None"),
+    (sgd(noise_multiplier=None, noise_std="1"), "no bound applies"),
+    # files
+    ([*sgd(), "-o", "no/such/folder.json"], "cannot write no/such/folder.json: there is no folder"),
+    ([*sgd(), "-o", "."], "cannot write"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD, ids=lambda value: str(value)[:70])
+def test_bad_input(words: list[str], message: str, tmp_path: Path) -> None:
+    done = run_words(words, tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.endswith("\n")
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("dplateau: ")
+    assert message in lines[0]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_good_command_is_good(tmp_path: Path) -> None:
+    done = run_words(sgd(), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_errors_of_the_parser_point_to_help(tmp_path: Path) -> None:
+    done = run_words(["account", "sgd"], tmp_path)
+    assert done.stderr.rstrip().endswith("see 'dplateau account --help'")
+
+
+def test_faults_of_the_library_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only refusals become one line; a bug must stay visible."""
+    from dplateau import cli
+    from dplateau.cli import commands
+
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(commands, "app", broken)
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        cli.main(["account"])
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, EOFError])
+def test_interruptions_end_quietly(
+    interruption: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from dplateau import cli
+    from dplateau.cli import commands
+
+    def stopped(**_: object) -> None:
+        raise interruption
+
+    monkeypatch.setattr(commands, "app", stopped)
+    with pytest.raises(SystemExit, match="130"):
+        cli.main(["account"])
+    assert capsys.readouterr().err == "dplateau: interrupted; nothing was written\n"
