@@ -35,8 +35,8 @@ HIDDEN = NoisySGD(
     loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25),
     release="last",
 )
-LENGTHS = np.unique(np.geomspace(1, 10**6, 1000).round().astype(np.int64))
-PEER_POINTS = 8
+LENGTHS = np.geomspace(1, 10**6, 1000).round().astype(np.int64)
+PEER_POINTS = 10
 
 
 def median_seconds(call: Callable[[], float], repeats: int) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -50,12 +50,15 @@ class _Search:
     name: str
     delta: float
     bounds: tuple[Bound, ...] | None
+    seen: dict[PerStep, Certificate] = field(default_factory=dict)
 
     def at(self, value: PerStep) -> Run:
         return self.run.replace(**{self.name: value})
 
     def certificate(self, value: PerStep) -> Certificate:
-        return certify(self.at(value), self.delta, bounds=self.bounds)
+        if value not in self.seen:
+            self.seen[value] = certify(self.at(value), self.delta, bounds=self.bounds)
+        return self.seen[value]
 
     def epsilon(self, value: PerStep) -> float:
         try:
@@ -177,11 +180,14 @@ def _shrink(
     target: float,
 ) -> float:
     """Return a scale that meets the target, within a relative 1e-4 of one that does not."""
+    hit = False
     for turn in range(100):
         if high[0] <= low[0] * (1 + _NOISE_RTOL):
             break
         middle = math.sqrt(low[0] * high[0])
-        if turn % 3 != 2 and math.isfinite(low[1]) and high[1] > 0:
+        if hit:  # only just met: a little less noise should fail and end the search
+            middle = high[0] / (1 + 0.9 * _NOISE_RTOL)
+        elif turn % 4 != 3 and math.isfinite(low[1]) and high[1] > 0:
             # Aim just inside the target, so that the safe end is the one that moves.
             slope = math.log(low[1] / high[1]) / math.log(low[0] / high[0])
             guess = low[0] * (target * (1 - _NOISE_RTOL / 4) / low[1]) ** (1 / slope)
@@ -189,9 +195,9 @@ def _shrink(
             middle = min(max(guess, low[0] + gap), high[0] - gap)
         value = epsilon(middle)
         if value > target:
-            low = (middle, value)
+            low, hit = (middle, value), False
         else:
-            high = (middle, value)
+            high, hit = (middle, value), not hit and value > target * (1 - 2 * _NOISE_RTOL)
     return high[0]
 
 

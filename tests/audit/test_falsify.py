@@ -1,0 +1,273 @@
+"""The campaign: what it attacks, that it catches, and that it can be stopped and taken up again."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from dplateau import CyclicSGD, LossGeometry, NoisyGD, NoisySGD
+from dplateau.algorithms import Run, run_from_dict
+from dplateau.audit import falsify
+from dplateau.audit.settings import KINDS, LOSSES, setting, settings
+from dplateau.bounds.base import Bound, Witness
+from dplateau.bounds.registry import BOUNDS, bound_named
+from dplateau.curves import GaussianCurve, PrivacyCurve
+
+SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.1)
+FULL: dict[str, Any] = {"n": 10, "learning_rate": 0.5, "noise_std": 0.5, "loss": SMOOTH}
+FULL |= {"release": "last", "l2": 0.1}
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def test_a_setting_is_its_two_numbers() -> None:
+    for one, other in zip(settings(3, 40), settings(3, 40), strict=True):
+        assert str(one) == str(other)
+    assert str(setting(3, 0)) != str(setting(4, 0))
+
+
+def test_a_setting_is_one_line_that_replays_it() -> None:
+    for chosen in settings(8, 60):
+        (line,) = str(chosen).splitlines()
+        found = json.loads(line)
+        assert run_from_dict(found["run"]) == chosen.run
+        assert (found["seed"], found["index"], found["delta"]) == (8, chosen.index, chosen.delta)
+
+
+def test_settings_reach_every_algorithm_and_option() -> None:
+    found = list(settings(1, 700))
+    runs = [chosen.run for chosen in found]
+    described = [chosen.run.to_dict() for chosen in found]
+    assert {chosen.kind for chosen in found} == set(KINDS)
+    assert {run["algorithm"] for run in described} >= {
+        "NoisyGD",
+        "NoisySGD",
+        "CyclicSGD",
+        "OnePassSGD",
+        "ProjectedLangevin",
+    }
+    assert {run["release"] for run in described} == {"last", "all", "random_stop"}
+    assert {run["noise_kind"] for run in described if "noise_kind" in run} == {
+        "gaussian",
+        "laplace",
+    }
+    assert {run["neighbors"] for run in described} == {"add_remove", "replace"}
+    assert any(isinstance(run.get("learning_rate"), list) for run in described)
+    assert any(isinstance(run.get("noise_std"), list) for run in described)
+    assert {1, 100_000} <= {run.steps for run in runs}
+    assert {run["domain"]["kind"] for run in described if "domain" in run} == {
+        "ball",
+        "box",
+        "body",
+    }
+    assert any("holder" in run["loss"] for run in described)
+    assert any("dissipativity" in run["loss"] for run in described)
+    assert any(not run["loss"]["convex"] for run in described)
+    assert min(chosen.delta for chosen in found) < 1e-7
+    assert max(chosen.delta for chosen in found) > 1e-4
+
+
+def test_settings_straddle_the_largest_learning_rate() -> None:
+    levels = [
+        float(np.max(np.asarray(run.learning_rate))) * (run.loss.smoothness + 2 * run.l2)
+        for run in (chosen.run for chosen in settings(1, 400))
+        if run.loss is not None
+        and isinstance(run.learning_rate, float)
+        and math.isfinite(run.loss.smoothness)
+    ]
+    assert sum(level < 1.9 for level in levels) > 50
+    assert sum(abs(level - 2) < 1e-9 for level in levels) > 3
+    assert sum(level > 2.01 for level in levels) > 10
+
+
+def test_a_class_of_losses_can_be_asked_for() -> None:
+    for losses in set(LOSSES):
+        assert setting(1, 1, losses=losses).run.loss is not None
+
+
+# --- one attack ----------------------------------------------------------------------------------
+
+
+class Stated(Bound):
+    """A bound that says what it is told."""
+
+    name, title = "stated", "Anything"
+
+    def __init__(self, mu: float, *, breaks: bool = False) -> None:
+        self.mu, self.breaks = mu, breaks
+
+    def missing(self, run: Run) -> str | None:
+        return None
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        if self.breaks:
+            raise ZeroDivisionError("a bound that breaks down")
+        return GaussianCurve(self.mu)
+
+
+def test_a_claim_just_below_is_a_violation() -> None:
+    run = NoisyGD(**FULL, steps=40)
+    exact = bound_named("gd_contraction")
+    mu = exact.curve(run, exact.plan(run, 1e-5))
+    assert isinstance(mu, GaussianCurve)
+    above = falsify.attack(run, 1e-5, bounds=(Stated(mu.mu * (1 + 1e-9)),))
+    below = falsify.attack(run, 1e-5, bounds=(Stated(mu.mu * (1 - 1e-9)),))
+    assert above.violations() == []
+    assert len(below.violations()) == 1
+    assert above.best_ratio(1e-5) == pytest.approx(1.0, abs=1e-8)
+
+
+def test_other_deltas_are_attacked_too() -> None:
+    run = NoisyGD(**FULL, steps=40)
+    found = falsify.attack(run, 1e-5, bounds=(Stated(1e-3),), other_deltas=(1e-7, 1e-3))
+    assert len(found.violations()) == 3
+
+
+def test_a_bound_that_breaks_down_is_reported() -> None:
+    run = NoisyGD(**FULL, steps=2)
+    (line,) = falsify.attack(run, 1e-5, bounds=(Stated(9.0, breaks=True),)).violations()
+    assert "broke down: ZeroDivisionError" in line
+
+
+def test_every_bound_that_applies_is_attacked() -> None:
+    run = NoisySGD(**{**FULL, "n": 100}, batch_size=5, steps=30)
+    found = falsify.attack(run, 1e-5)
+    assert set(found.claims) == {b.name for b in BOUNDS if b.sound and b.refusal(run) is None}
+    assert found.violations() == []
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+@pytest.mark.parametrize("steps", [3, 4, 5, 40])
+def test_reshuffled_walks_against_simulation(neighbors: Any, steps: int) -> None:
+    """The bracket by enumeration holds for the laws that sampling orders shows."""
+    run = CyclicSGD(
+        **{**FULL, "n": 3, "noise_std": 1.0},
+        batch_size=1,
+        steps=steps,
+        order="reshuffle",
+        neighbors=neighbors,
+    )
+    found = falsify.needed(run, 1e-3)
+    assert found > 0
+    draw = np.random.default_rng(0)
+    epochs = -(-steps // 3)
+    places = draw.integers(0, 3, (20_000, epochs)) + 3 * np.arange(epochs)
+    uses = np.where(places < steps, 0.95 ** (steps - 1.0 - places), 0.0).sum(axis=1) * 0.5
+    spread = 0.5 * math.sqrt(sum(0.95 ** (2 * t) for t in range(steps)))
+    best = 0.0
+    for share in (0.0, -1.0):
+        own, other = 1 - share, (0.0 if neighbors == "add_remove" else -1.0) - share
+        for point in np.linspace(0.0, 12.0, 121):
+            likely = float(np.mean(norm.sf((point - own * uses) / spread)))
+            rare = float(np.mean(norm.sf((point - other * uses) / spread)))
+            if likely > 1e-3:
+                best = max(best, math.log((likely - 1e-3) / rare))
+    # Epochs before the last few are charged at their least, which costs a little.
+    assert (0.93 if steps > 20 else 0.98) * best <= found <= 1.02 * best
+
+
+def test_one_reshuffled_batch_is_the_full_batch() -> None:
+    """An epoch of one batch: nothing is left to chance, and the full batch's value is met."""
+    run = CyclicSGD(**FULL, batch_size=10, steps=25, order="reshuffle")
+    exact = bound_named("gd_contraction")
+    full = NoisyGD(**FULL, steps=25)
+    value = exact.curve(full, exact.plan(full, 1e-5)).epsilon(1e-5)
+    assert falsify.needed(run, 1e-5) == pytest.approx(value, rel=1e-4)
+
+
+# --- the campaign --------------------------------------------------------------------------------
+
+
+def test_a_campaign_counts_and_resumes(tmp_path: Path) -> None:
+    path = tmp_path / "state.jsonl"
+    tally, finished = falsify.campaign(6, 21, falsify.State(path, 21), jobs=1)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert finished
+    assert (tally.settings, len(lines)) == (6, 6)
+    assert [json.loads(line)["index"] for line in lines] == list(range(6))
+    # A line that was cut off is dropped and done again; the others are not.
+    path.write_text("\n".join(lines[:4]) + "\n" + lines[4][:50], encoding="utf-8")
+    shown = io.StringIO()
+    again, _ = falsify.campaign(6, 21, falsify.State(path, 21), jobs=1, show=shown)
+    assert str(again) == str(tally)
+    assert shown.getvalue().count("settings") == 2
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 6
+
+
+def test_a_changed_library_starts_afresh(tmp_path: Path) -> None:
+    path = tmp_path / "state.jsonl"
+    state = falsify.State(path, 21)
+    state.library = "an earlier one"
+    falsify.campaign(2, 21, state, jobs=1)
+    assert falsify.State(path, 21).finished() == {}
+    assert falsify.State(path, 22).finished() == {}
+    assert set(state.finished()) == {0, 1}
+
+
+def test_violations_are_printed_and_end_in_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(falsify, "attack_setting", lambda place: record(claim=0.5))
+    assert falsify.main(["--settings", "1", "--jobs", "1"]) == 1
+    shown = capsys.readouterr()
+    assert (
+        "VIOLATION gdp_composition claims 0.5 at delta 1e-05, at least 1.0 is needed" in shown.out
+    )
+    assert "violations: 1" in shown.out
+    assert "VIOLATION" in shown.err
+    monkeypatch.setattr(falsify, "attack_setting", lambda place: record(claim=1.5))
+    assert falsify.main(["--settings", "1", "--jobs", "1"]) == 0
+    shown = capsys.readouterr()
+    assert "best claim below twice the lower bound: 100.0%" in shown.out
+    assert "1.5000000" in shown.out
+
+
+def record(claim: float) -> dict[str, Any]:
+    return {
+        **setting(1, 0).to_dict(),
+        "delta": 1e-5,
+        "kind": "full_batch",
+        "lowers": {"1e-05": 1.0},
+        "claims": {"gdp_composition": {"1e-05": claim}},
+        "failures": {},
+        "seconds": 0.0,
+    }
+
+
+def test_workers_and_an_interrupt(tmp_path: Path) -> None:
+    """Stopped in the middle, a campaign keeps what it has and says how to go on."""
+    path = tmp_path / "folder" / "state.jsonl"
+    command = [sys.executable, "-m", "dplateau.audit.falsify", "--settings", "100000"]
+    running = subprocess.Popen(
+        [*command, "--seed", "5", "--jobs", "2", "--state", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    for _ in range(600):
+        if path.exists() and path.read_text(encoding="utf-8").count("\n") >= 2:
+            break
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)
+    out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert "stopped early" in out
+    assert "Traceback" not in err
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) >= 2
+    assert all(json.loads(line)["seed"] == 5 for line in lines)
