@@ -159,7 +159,7 @@ def test_a_report_that_carries_a_certificate_is_read() -> None:
 # ---- what is not to be confirmed ----------------------------------------------------------------
 
 
-def forged(run: str, bound: str, **changes: Any) -> Found:
+def forged(run: str, bound: str, /, **changes: Any) -> Found:
     """Return a certificate with other contents and a digest to match."""
     found = json.loads(certificate(RUNS[run], bound).to_json())
     found.update(changes)

@@ -13,6 +13,7 @@ import numpy as np
 from dplateau.algorithms import CyclicSGD, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.cyclic_contraction import ends_inside_a_reshuffled_epoch
 from dplateau.bounds.iteration import (
     CONTRACTION,
     Pattern,
@@ -114,7 +115,7 @@ class ReshuffleAverage(ShuffledAverage):
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive reshuffled descent of whole epochs, if so."""
         reason = super().missing(run)
-        if reason is None and isinstance(run, CyclicSGD) and run.steps % run.batches_per_epoch:
+        if reason is None and isinstance(run, CyclicSGD) and ends_inside_a_reshuffled_epoch(run):
             return "needs whole epochs; yours ends inside one"
         return reason
 

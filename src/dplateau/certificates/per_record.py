@@ -45,6 +45,11 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
         raise NotApplicable(
             f"records of {run.kind} are all alike; per_record is for CyclicSGD and OnePassSGD"
         )
+    if isinstance(run, CyclicSGD) and run.order != "cyclic":
+        raise NotApplicable(
+            f"with order={run.order!r} positions are random, so every record has the run's own "
+            "epsilon: use certify; per_record is for order='cyclic'"
+        )
     reasons = {bound: bound.refusal(run) for bound in _BOUNDS}
     chosen = next((bound for bound, reason in reasons.items() if reason is None), None)
     if chosen is None:

@@ -183,7 +183,7 @@ def _shifted(
         return _singly(stretch, first, ratio, n, u, diameter, budget)
     if stretch.reach == 0 and c <= 1:
         # Once at zero it stays there, and it never grows: only the end can be cut off.
-        return max(0.0, float(_orbit(stretch, first, ratio, u, np.array([float(n)]))[0]))
+        return _decayed(c, first, ratio, u, n)
     for begin in range(0, n, _CHUNK):
         size = min(_CHUNK, n - begin)
         shift = first * ratio**begin
@@ -194,6 +194,20 @@ def _shifted(
         else:
             u = _singly(stretch, shift, ratio, size, u, diameter, budget)
     return u
+
+
+def _decayed(c: float, first: float, ratio: float, u: float, n: int) -> float:
+    """Return max(0, c^n u - a (rho^n - c^n)/(rho - c)): steps in which the record is not used."""
+    if u == 0 or c == 0:
+        return 0.0
+    left = math.exp(n * math.log(c)) * u
+    if first == 0:
+        return left
+    # The larger of rho and c in front, so that the rest is at most the number of steps.
+    log_c, log_ratio = math.log(c), math.log(ratio)
+    front, gap = max(log_c, log_ratio), abs(log_ratio - log_c)
+    rest = n if gap == 0 else math.expm1(-gap * n) / math.expm1(-gap)
+    return max(0.0, left - first * math.exp((n - 1) * front) * rest)
 
 
 def _orbit(stretch: Stretch, first: float, ratio: float, u: float, steps: FloatArray) -> FloatArray:
