@@ -33,6 +33,7 @@ LOSS = LossGeometry(lipschitz=2.0, convex=True, smoothness=0.5)
 RUNS: list[Run] = [
     NoisyGD(n=100, steps=7, noise_multiplier=2.0, release="all"),
     NoisyGD(n=100, epochs=3, noise_std=0.1, l2=0.1, loss=LOSS, domain=Ball(2.0), release="last"),
+    NoisyGD(n=9, steps=30, noise_std=1.0, momentum=0.9, average_last=10, release="last"),
     NoisyGD(n=9, steps=3, noise_std=1.0, noise_kind="laplace", dimension=1, release="last"),
     NoisySGD(n=60000, batch_size=256, epochs=60, noise_multiplier=1.1, release="all"),
     NoisySGD(n=1000, sampling_rate=0.013, steps=5, iterate_std=0.1, learning_rate=2, release="all"),
@@ -237,7 +238,7 @@ def test_damaged_descriptions_are_refused(changes: dict[str, Any], message: str)
 
 
 def test_a_missing_size_is_refused() -> None:
-    found = RUNS[3].to_dict()
+    found = RUNS[4].to_dict()
     del found["n"]
     with pytest.raises(InvalidInput, match=r"NoisySGD: .*missing .*'n'"):
         run_from_dict(found)

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 Class = TypeVar("Class", bound=type[Any])
 _DEFAULTS: dict[str, object] = {
     "l2": 0.0,
+    "momentum": 0.0,
+    "average_last": 1,
     "noise_kind": "gaussian",
     "neighbors": "add_remove",
     "release": inspect.Parameter.empty,

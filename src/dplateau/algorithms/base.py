@@ -9,6 +9,14 @@ record i's loss, |g_i| <= L, b is a public constant (never the realised batch si
 of step t, K the ``domain`` (everything if None), and xi_t fresh noise of unit variance per
 coordinate. The ridge term l2 * w_t covers every coordinate, the intercept included, and is added
 outside the clipped gradients.
+
+With ``momentum`` m > 0 the gradient and the ridge term are taken ahead of w_t (Nesterov):
+
+    a_t = w_t + m v_t,   v_{t+1} = m v_t - eta_t * ( (1/b) * sum_{i in B_t} g_i(a_t) + l2 * a_t )
+                                   + nu_t * xi_t,   w_{t+1} = Proj_K[ w_t + v_{t+1} ],   v_0 = 0
+
+and with ``average_last`` k > 1 the model that leaves is the mean of the last k iterates. Both only
+process noisy gradients further, so composition covers them; hidden-state bounds do not.
 """
 
 from __future__ import annotations
@@ -47,6 +55,8 @@ class RunOptions(TypedDict, total=False):
     domain: Domain | None
     loss: LossGeometry | None
     dimension: int | None
+    momentum: float
+    average_last: int
     noise_multiplier: PerStep | list[float] | tuple[float, ...] | None
     noise_std: PerStep | list[float] | tuple[float, ...] | None
     iterate_std: PerStep | list[float] | tuple[float, ...] | None
@@ -79,6 +89,9 @@ class Run:
         LossGeometry of one record's data loss. May be absent for composition.
     dimension
         Number of parameters. Only Laplace noise and boxes need it.
+    momentum, average_last
+        Nesterov's momentum in [0, 1), and how many of the last iterates the released model
+        averages; 0 and 1 are the plain run.
     noise_multiplier, noise_std, iterate_std
         Exactly one; see :mod:`dplateau.algorithms.noise`. Each may be one value per step.
     noise_kind
@@ -106,6 +119,8 @@ class Run:
     domain: Domain | None
     loss: LossGeometry | None
     dimension: int | None
+    momentum: float
+    average_last: int
     noise: Given
     noise_kind: NoiseKind
     neighbors: Neighbors
@@ -136,6 +151,9 @@ class Run:
         )
         size = options.get("dimension")
         _check.put(self, "dimension", None if size is None else _check.whole("dimension", size))
+        _check.put(self, "momentum", _momentum(options.get("momentum", 0.0)))
+        averaged = _check.whole("average_last", options.get("average_last", 1))
+        _check.put(self, "average_last", averaged)
         _check.put(self, "noise", self._given_noise(options))
         kind = _check.choice("noise_kind", options.get("noise_kind", "gaussian"), NOISE_KINDS)
         _check.put(self, "noise_kind", kind)
@@ -184,6 +202,14 @@ class Run:
                 f"no theorem covers Laplace noise with dimension={self.dimension}; "
                 "state dimension=1, or use noise_kind='gaussian'"
             )
+        if self.average_last > self.steps:
+            raise InvalidInput(
+                f"average_last={self.average_last} but the run has {self.steps} steps"
+            )
+        if self.release == "random_stop" and not self.is_plain:
+            raise InvalidInput(
+                "release='random_stop' is about plain steps: leave out momentum and average_last"
+            )
         if self.release == "random_stop" and not self.may_stop_at_random:
             raise InvalidInput(
                 f"no theorem covers release='random_stop' for {self.kind}; "
@@ -205,6 +231,11 @@ class Run:
         value = self.batch.value
         assert not isinstance(value, Schedule)
         return value if self.batch.name == "sampling_rate" else value / self.n
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether each iterate follows from the one before, and the last one leaves."""
+        return self.momentum == 0 and self.average_last == 1
 
     @property
     def epochs(self) -> float:
@@ -269,6 +300,8 @@ class Run:
             "domain": self.domain,
             "loss": self.loss,
             "dimension": self.dimension,
+            "momentum": self.momentum or None,
+            "average_last": self.average_last if self.average_last > 1 else None,
             self.noise.name: self.noise.value,
             "noise_kind": self.noise_kind,
             "neighbors": self.neighbors,
@@ -284,7 +317,7 @@ class Run:
         >>> run.replace(steps=20).steps
         20
         """
-        found = self.parameters()
+        found = {name: value for name, value in self.parameters().items() if value is not None}
         for group in ALTERNATIVES:
             if any(name in changes for name in group):
                 found = {name: value for name, value in found.items() if name not in group}
@@ -318,6 +351,13 @@ def tidy(value: float) -> float:
     """Undo the last-digit noise of q * n when the product is meant to be whole."""
     nearest = round(value)
     return float(nearest) if nearest and abs(value - nearest) <= 1e-12 * nearest else value
+
+
+def _momentum(value: object) -> float:
+    number = _check.nonnegative("momentum", value)
+    if number >= 1:
+        raise InvalidInput(f"momentum must be below 1; got {number:g}")
+    return number
 
 
 def _release(value: object) -> str:

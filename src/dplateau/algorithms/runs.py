@@ -223,6 +223,10 @@ class ProjectedLangevin(Run):
                     f"ProjectedLangevin takes no {name}: its noise is sqrt(2 * learning_rate / "
                     "inverse_temperature); change one of these, or use NoisyGD"
                 )
+        if options.get("momentum") or options.get("average_last", 1) != 1:
+            raise InvalidInput(
+                "ProjectedLangevin takes plain steps, without momentum or average_last; use NoisyGD"
+            )
         if options.get("noise_kind", "gaussian") != "gaussian":
             raise InvalidInput("Langevin noise is Gaussian; use NoisyGD for noise_kind='laplace'")
         stated = options.get("learning_rate")

@@ -78,7 +78,11 @@ def problems_of(
 
 
 def _check(run: Run) -> None:
-    """Refuse runs whose class holds no linear loss."""
+    """Refuse runs whose class holds no linear loss, and runs that are no plain walks."""
+    if not run.is_plain:
+        raise NotApplicable(
+            "exact problems are known for plain steps; yours has momentum or averages iterates"
+        )
     loss = run.loss
     if loss is None:
         return

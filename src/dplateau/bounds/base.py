@@ -91,6 +91,11 @@ class Bound(ABC):
             return "needs hidden iterates (release='last'); yours releases all of them"
         if self.hidden_state and run.release not in self.releases:
             return f"is about release={self.releases[0]!r}; yours is {run.release!r}"
+        if self.hidden_state and not run.is_plain:
+            return (
+                "is about the last iterate of plain steps; yours has momentum or averages iterates "
+                "(composition covers both)"
+            )
         return self.missing(run)
 
     def plan(self, run: Run, delta: float) -> Witness:

@@ -72,6 +72,10 @@ FLAGS: dict[str, Flag] = {
     "diameter": Flag(float, "Diameter of the convex body iterates are projected onto.", _STEP),
     "radius": Flag(float, "Radius of a ball around 0, instead of --diameter.", _STEP),
     "dimension": Flag(int, "Number of parameters.", _STEP),
+    "momentum": Flag(
+        float, "Nesterov's momentum (no hidden-state bound covers it).", _STEP, _NOISY
+    ),
+    "average_last": Flag(int, "Average that many last iterates.", _STEP, _NOISY),
     "lipschitz": Flag(float, "Bound on its gradient norm (the clip norm).", _LOSS),
     "smoothness": Flag(float, "Its smoothness (logistic on unit rows: 0.25).", _LOSS),
     "strong_convexity": Flag(float, "Its strong convexity, without the ridge.", _LOSS),

@@ -100,6 +100,8 @@ def distance_factor(run: Run) -> int:
 def require_hidden(run: Run, ledger: Ledger) -> None:
     """Require what every last-iterate theorem needs: a hidden state and a known geometry."""
     ledger.require("release", run.release == "last", f"the run releases {run.release!r}")
+    plain = run.momentum == 0 and run.average_last == 1
+    ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     ledger.require("learning rate", run.learning_rate is not None, "a last-iterate bound needs it")
     known = run.loss is not None and math.isfinite(run.loss.lipschitz)
