@@ -22,9 +22,10 @@ class Compiled(Generic[Arguments, Result]):
     helpers belong in one file.
     """
 
-    def __init__(self, function: Callable[Arguments, Result]) -> None:
+    def __init__(self, function: Callable[Arguments, Result], *, any_order: bool = False) -> None:
         functools.update_wrapper(self, function)
         self.function = function
+        self.any_order = any_order
         self._machine_code: Callable[Arguments, Result] | None = None
 
     def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -34,13 +35,24 @@ class Compiled(Generic[Arguments, Result]):
     def machine_code(self) -> Callable[Arguments, Result]:
         """Return the numba dispatcher of the function."""
         if self._machine_code is None:
-            self._machine_code = _translate(_with_compiled_helpers(self.function))
+            linked = _with_compiled_helpers(self.function)
+            self._machine_code = _translate(linked, any_order=self.any_order)
         return self._machine_code
 
 
 def compiled(function: Callable[Arguments, Result]) -> Compiled[Arguments, Result]:
     """Mark a numerical function to be compiled (and cached on disk) when it is first called."""
     return Compiled(function)
+
+
+def compiled_in_any_order(
+    function: Callable[Arguments, Result],
+) -> Compiled[Arguments, Result]:
+    """Like :func:`compiled`, but sums may be added up in another order, several terms at a time.
+
+    That is several times faster. For training, never for a number that is part of a claim.
+    """
+    return Compiled(function, any_order=True)
 
 
 def _with_compiled_helpers(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -59,13 +71,18 @@ def _with_compiled_helpers(function: Callable[Arguments, Result]) -> Callable[Ar
     return cast(Callable[Arguments, Result], linked)
 
 
-def _translate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def _translate(
+    function: Callable[Arguments, Result], *, any_order: bool
+) -> Callable[Arguments, Result]:
     import numba
 
-    # Strict floating point (no fastmath): the callers' rounding arguments rest on it.
+    # Strict floating point unless asked: the callers' rounding arguments rest on it.
+    freedom = {"reassoc", "contract", "nsz"} if any_order else False
     try:
-        dispatcher: Callable[Arguments, Result] = numba.njit(cache=True, nogil=True)(function)
+        dispatcher: Callable[Arguments, Result] = numba.njit(
+            cache=True, nogil=True, fastmath=freedom
+        )(function)
     except RuntimeError:
         # No writable directory for the cache: compile anew in every process instead.
-        dispatcher = numba.njit(nogil=True)(function)
+        dispatcher = numba.njit(nogil=True, fastmath=freedom)(function)
     return dispatcher

@@ -1,0 +1,107 @@
+"""Rows of features: their norms, and scaling them down to a public bound one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import csr_array, csr_matrix, issparse
+
+from dplateau.algorithms import _check
+from dplateau.engines.kernels import squared_norms
+from dplateau.errors import InvalidInput
+from dplateau.numerics.types import FloatArray
+
+Dense = npt.NDArray[np.floating[Any]]
+Sparse = Any  # a CSR matrix or array of scipy
+Features = TypeVar("Features")
+# Rows that are handled together: small enough for memory, large enough for speed.
+BLOCK_BYTES = 1 << 24
+
+
+def blocks(n: int, row_bytes: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:
+    """Yield slices of about ``block_bytes`` each that cover n rows."""
+    step = max(1, block_bytes // max(1, row_bytes))
+    for start in range(0, n, step):
+        yield slice(start, min(n, start + step))
+
+
+def is_sparse(features: object) -> bool:
+    """Return whether these are rows in compressed form, refusing other sparse layouts."""
+    if not issparse(features):
+        return False
+    if not isinstance(features, csr_array | csr_matrix):
+        raise InvalidInput(
+            f"sparse features must be CSR; got {type(features).__name__}: call .tocsr()"
+        )
+    return True
+
+
+def check_features(features: object) -> None:
+    """Refuse what is not a matrix of floats."""
+    shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
+    if shape is None or len(shape) != 2 or min(shape) < 1:
+        raise InvalidInput(
+            f"features must be a matrix with a row per record; got shape {shape} "
+            f"of {type(features).__name__}"
+        )
+    if dtype not in (np.float32, np.float64):
+        raise InvalidInput(f"features must be float32 or float64; got {dtype}: use .astype(float)")
+
+
+def row_norms(features: Dense | Sparse) -> FloatArray:
+    """Return the Euclidean norm of every row, computed in double precision."""
+    n = features.shape[0]
+    if is_sparse(features):
+        rows = cast(Sparse, features)
+        filled = np.repeat(np.arange(n), np.diff(rows.indptr))
+        squares = np.square(rows.data.astype(np.float64))
+        sums: FloatArray = np.bincount(filled, weights=squares, minlength=n).astype(float)
+    else:
+        sums = squared_norms(np.ascontiguousarray(features))
+    norms: FloatArray = np.sqrt(sums)
+    return norms
+
+
+def scale_rows(features: Features, norm: float, *, out: Dense | None = None) -> Features:
+    """Return a copy whose rows are scaled down, each on its own, to at most ``norm``.
+
+    ``out`` is where a dense result goes, for instance a memory-mapped array; it may be ``features``
+    itself.
+
+    A row that is short enough stays as it is. The factor is a little less than norm / |x|, by more
+    than all rounding together, so that the exact norm of the stored row never exceeds ``norm``.
+
+    >>> scale_rows(np.array([[3.0, 4.0], [0.3, 0.4]]), 1.0).round(6)
+    array([[0.6, 0.8],
+           [0.3, 0.4]])
+    """
+    norm = _check.positive("norm", norm)
+    check_features(features)
+    rows = cast(Any, features)
+    if is_sparse(rows):
+        filled = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        scaled = rows.copy()
+        scaled.data = (rows.data * _factors(rows, norm)[filled]).astype(rows.dtype)
+        return cast(Features, scaled)
+    dense = np.empty(rows.shape, rows.dtype) if out is None else out
+    if dense.shape != rows.shape or dense.dtype != rows.dtype:
+        raise InvalidInput(
+            f"out must have shape {rows.shape} and type {rows.dtype}; "
+            f"got {dense.shape} and {dense.dtype}"
+        )
+    for part in blocks(rows.shape[0], 8 * rows.shape[1]):
+        block = np.asarray(rows[part])
+        dense[part] = block * _factors(block, norm)[:, None]
+    return cast(Features, dense)
+
+
+def _factors(features: Dense | Sparse, norm: float) -> FloatArray:
+    # Every entry and the norm itself are rounded: allow a few units in the last place of the
+    # stored type, and the error of a sum of squares in double precision.
+    unit = float(np.finfo(features.dtype).eps)
+    safety = 1 - (4 * unit + features.shape[1] * float(np.finfo(np.float64).eps))
+    norms = row_norms(features)
+    return np.where(norms > norm * safety, norm * safety / np.maximum(norms, 1e-300), 1.0)

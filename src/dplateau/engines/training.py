@@ -1,0 +1,236 @@
+"""The training loop: the update rule of a run, on real records, with nothing shown on the way."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dplateau.algorithms import Body, Box, LossGeometry, Run
+from dplateau.algorithms.schedule import values_over
+from dplateau.engines.batches import batches
+from dplateau.engines.kernels import advance
+from dplateau.engines.randomness import Randomness, SecureRandomness
+from dplateau.engines.records import ArrayRecords, ChunkRecords, Chunks, Records
+from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.losses import Loss
+from dplateau.numerics.types import FloatArray
+
+Progress = Callable[[int, int], None]
+SECONDS_BETWEEN_REPORTS = 0.3
+
+
+def train(
+    run: Run,
+    loss: Loss,
+    features: Any,
+    targets: npt.NDArray[Any] | None = None,
+    *,
+    feature_norm: float,
+    clip: float | None = None,
+    randomness: Randomness | None = None,
+    progress: Progress | None = None,
+) -> FloatArray:
+    """Run the described algorithm on these records and return the weights it releases.
+
+    The weights start at zero (or at the point of the domain nearest to it). An intercept is a
+    column of ones that the caller appends; ridge and projection treat it like every other column.
+
+    Parameters
+    ----------
+    run
+        What runs, and what is accounted for: every number of the update rule comes from it. Its
+        ``loss`` must be ``loss.geometry(feature_norm, clip)`` or weaker constants.
+    loss
+        The loss of one record.
+    features, targets
+        A matrix of float32 or float64 (memory-mapped or in memory), a CSR matrix, or a
+        :class:`Chunks` object that brings its own targets. Scores are computed in the precision of
+        the features, weights and noise in double precision.
+    feature_norm
+        Public bound on the norm of every row, a column of ones included; see :func:`scale_rows`.
+    clip
+        Cut every record's gradient to this norm.
+    randomness
+        Source of noise and batches; a fresh :class:`SecureRandomness` if none is given.
+    progress
+        Called with (steps done, steps in all) a few times per second, and with nothing else.
+
+    Returns
+    -------
+    FloatArray
+        One weight per column; for a softmax a matrix with a row per column and a column per class.
+    """
+    _check_run(run, loss, feature_norm, clip)
+    records = _records(features, targets, loss, feature_norm, clip)
+    _check_sizes(run, records, loss)
+    weights = np.zeros(records.n_features * loss.n_outputs)
+    shape = (records.n_features,) if loss.n_outputs == 1 else (records.n_features, loss.n_outputs)
+    # A warning about overflow would tell something of the data.
+    with np.errstate(all="ignore"):
+        try:
+            _walk(run, records, weights, shape, randomness or SecureRandomness(), progress)
+        except BaseException as error:
+            # An interrupted run releases nothing, not even to a debugger: neither the weights nor
+            # the frames of the loop, whose variables a traceback would keep.
+            weights.fill(0)
+            raise error.with_traceback(None) from None
+    return weights.reshape(shape)
+
+
+def _walk(
+    run: Run,
+    records: Records,
+    weights: FloatArray,
+    shape: tuple[int, ...],
+    randomness: Randomness,
+    progress: Progress | None,
+) -> None:
+    """Take the run's steps, changing the weights in place."""
+    assert run.learning_rate is not None
+    # Plain numbers: NumPy's own scalars would make every product several times as slow.
+    rates = values_over(run.learning_rate, run.steps).tolist()
+    stds = values_over(run.iterate_std, run.steps).tolist()
+    size, l2, momentum, domain = float(run.batch_size), run.l2, run.momentum, run.domain
+    draw = randomness.laplace if run.noise_kind == "laplace" else randomness.gaussian
+    chosen = batches(run, randomness)
+    report = _reporter(progress, run.steps)
+    if domain is not None:
+        weights[:] = domain.project(weights)
+    velocity, total = np.zeros_like(weights), np.zeros_like(weights)
+    for step in range(steps := _steps_taken(run, randomness)):
+        ahead = weights + momentum * velocity if momentum else weights
+        gradient = records.gradient(ahead.reshape(shape), next(chosen)).ravel()
+        scales = (momentum, rates[step], size, l2, stds[step])
+        point = advance(weights, velocity, ahead, gradient, draw(weights.size), scales)
+        weights[:] = point if domain is None else domain.project(point)
+        if step >= steps - run.average_last:
+            total += weights
+        report(step + 1)
+    weights[:] = total / run.average_last
+    if progress is not None:
+        progress(run.steps, run.steps)
+
+
+def _steps_taken(run: Run, randomness: Randomness) -> int:
+    """Return the length of the run: as described, or uniform on 1 ... T for a random stop."""
+    if run.release != "random_stop":
+        return run.steps
+    return 1 + int(randomness.below(run.steps, 1)[0])
+
+
+def _reporter(progress: Progress | None, steps: int) -> Callable[[int], None]:
+    """Return what tells the progress, seldom enough not to slow the run down."""
+    if progress is None:
+        return lambda done: None
+    last = time.monotonic()
+
+    def report(done: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= SECONDS_BETWEEN_REPORTS and done < steps:
+            last = now
+            progress(done, steps)
+
+    return report
+
+
+def _records(
+    features: Any,
+    targets: npt.NDArray[Any] | None,
+    loss: Loss,
+    feature_norm: float,
+    clip: float | None,
+) -> Records:
+    if targets is not None:
+        return ArrayRecords(features, targets, loss, feature_norm, clip)
+    if not isinstance(features, Chunks):
+        raise InvalidInput("targets are missing; only a Chunks object brings its own")
+    return ChunkRecords(features, loss, feature_norm, clip)
+
+
+def _check_run(run: Run, loss: Loss, feature_norm: float, clip: float | None) -> None:
+    """Refuse a run that could not be executed, or whose constants this loss does not obey."""
+    if run.learning_rate is None:
+        raise InvalidInput("training needs learning_rate=... in the run")
+    if isinstance(run.domain, Body) and run.domain.projection is None:
+        raise NotApplicable(
+            f"Body(diameter={run.domain.diameter:g}) has no projection, so the run cannot be "
+            "trained: pass project=..., or use Ball or Box"
+        )
+    _check_domain(run, loss)
+    held = loss.geometry(feature_norm, clip)
+    if run.loss is None:
+        raise InvalidInput(
+            "the run declares no loss; pass loss=...geometry(feature_norm, clip) to it, here "
+            f"loss={held!r}"
+        )
+    relies = run.loss.convex or run.loss.dissipativity is not None
+    if relies and not held.convex:
+        raise InvalidInput(
+            f"the run declares convex losses, but clipped gradients of {loss!r} belong to none; "
+            "describe the run with loss.geometry(feature_norm, clip), or leave the clip out"
+        )
+    for name, promised, true in _promises(run.loss, held, run.diameter):
+        if not true <= promised:
+            raise InvalidInput(
+                f"the run declares {name}={promised:g}, but {loss!r} with "
+                f"feature_norm={feature_norm:g} and clip={clip} has {true:g}; describe the run "
+                "with loss.geometry(feature_norm, clip)"
+            )
+
+
+def _check_domain(run: Run, loss: Loss) -> None:
+    """Refuse a domain that the loss's constants do not cover."""
+    loss.check_domain(run.domain)
+    if not run.momentum:
+        return
+    try:
+        loss.check_domain(None)
+    except InvalidInput:
+        raise NotApplicable(
+            f"momentum={run.momentum:g} takes gradients ahead of the iterate, outside the domain "
+            f"that the constants of {loss!r} hold on; use momentum=0, or Huber"
+        ) from None
+
+
+def _promises(
+    said: LossGeometry, held: LossGeometry, diameter: float
+) -> list[tuple[str, float, float]]:
+    """Return (name, declared, true) of every constant that the run relies on; true <= declared."""
+    found = [
+        ("lipschitz", said.lipschitz, held.lipschitz),
+        ("smoothness", said.smoothness, held.smoothness),
+        ("strong_convexity", -said.strong_convexity, -held.strong_convexity),
+    ]
+    if said.holder is not None:
+        found.append(("holder constant", said.holder[1], _holder_constant(held, said.holder[0])))
+    if said.dissipativity is not None:
+        # A convex loss has <...> >= 0, which is at least rate * distance^2 - offset on the domain.
+        offset, rate = said.dissipativity
+        found.append(("dissipativity offset", offset, rate * diameter**2))
+    return found
+
+
+def _holder_constant(held: LossGeometry, exponent: float) -> float:
+    """Return H with |grad f(x) - grad f(y)| <= H |x - y|^exponent: two bounds, interpolated."""
+    spread = 2 * held.lipschitz if held.holder is None else held.holder[1]
+    if math.isinf(held.smoothness):
+        return spread if exponent == 0 else math.inf
+    return float(held.smoothness**exponent * spread ** (1 - exponent))
+
+
+def _check_sizes(run: Run, records: Records, loss: Loss) -> None:
+    if records.n != run.n:
+        raise InvalidInput(
+            f"the run is described for n={run.n} records, but there are {records.n}; an absent "
+            "record of a public n is a row of zeros"
+        )
+    size = records.n_features * loss.n_outputs
+    declared = run.domain.dimension if isinstance(run.domain, Box) else run.dimension
+    if declared not in (None, size):
+        raise InvalidInput(f"the run has dimension={declared}, but the model has {size} weights")
