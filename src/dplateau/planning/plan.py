@@ -1,0 +1,134 @@
+"""A plan: what runs, why, and what it costs, from public sizes alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from dplateau.algorithms import Run, _check
+from dplateau.algorithms.base import NEIGHBORS, Neighbors
+from dplateau.certificates import Calibration, Certificate
+from dplateau.errors import InvalidInput
+from dplateau.losses import Loss
+from dplateau.planning.model import Model, model_of
+from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``run`` on ``loss`` meets the target, as ``certificate`` proves; no data were seen.
+
+    ``intercept`` is the size of the constant feature to append to rows that were scaled down to
+    ``data_norm`` (0.0: none); ``feature_norm`` bounds the rows that result.
+    """
+
+    run: Run
+    loss: Loss
+    data_norm: float
+    intercept: float
+    feature_norm: float
+    clip: float | None
+    certificate: Certificate
+    chosen: Candidate | None
+    rejected: tuple[Candidate, ...]
+
+    @property
+    def summary(self) -> str:
+        """Return a few lines: what was chosen, why, and the alternatives."""
+        lines = [str(self.certificate)]
+        if self.chosen is not None:
+            lines.insert(0, f"chosen: {self.chosen}")
+            lines += [f"rejected: {other}" for other in self.rejected]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """Show the summary."""
+        return self.summary
+
+
+def plan(
+    n: int,
+    d: int,
+    n_classes: int = 2,
+    loss: str | Loss = "logistic",
+    epsilon: float = 1.0,
+    delta: float = 1e-5,
+    compute_budget: float | None = None,
+    *,
+    data_norm: float = 1.0,
+    fit_intercept: bool = True,
+    target_bound: float = 1.0,
+    neighbors: str = "add_remove",
+    algorithm: str | Run = "auto",
+) -> Plan:
+    """Choose algorithm, step size, length, batch and noise for a target, without seeing data.
+
+    Parameters
+    ----------
+    n, d
+        Public numbers of records and of features (without the constant one).
+    n_classes
+        2 for one score per record (regression too), more for a softmax.
+    loss
+        "logistic", "hinge" (smoothed), "squared" (its residuals cut at ``target_bound``), "huber",
+        or a loss object.
+    epsilon, delta
+        The target.
+    compute_budget
+        Most passes over the data; by default what an ordinary machine does in about a minute.
+    data_norm, fit_intercept, target_bound
+        Public bound on rows, whether a constant feature is appended, and on targets.
+    neighbors
+        "add_remove" or "replace".
+    algorithm
+        "auto", the name of a recipe ("momentum", "gd", "sgd"), or a run whose noise is calibrated.
+
+    >>> found = plan(n=30_000, d=100, epsilon=1.0)
+    >>> found.run.kind, found.certificate.claimed_epsilon <= 1.0
+    ('NoisyGD', True)
+    """
+    task = Task(
+        n=_check.whole("n", n),
+        d=_check.whole("d", d),
+        epsilon=_check.positive("epsilon", epsilon),
+        delta=_check.probability("delta", delta),
+        neighbors=cast(Neighbors, _check.choice("neighbors", neighbors, NEIGHBORS)),
+        passes=None
+        if compute_budget is None
+        else _check.positive("compute_budget", compute_budget),
+        model=model_of(
+            loss,
+            n_classes,
+            data_norm=data_norm,
+            fit_intercept=fit_intercept,
+            target_bound=target_bound,
+        ),
+    )
+    if isinstance(algorithm, Run):
+        found = with_noise(algorithm, task)
+        return _plan(task.model, found, None, ())
+    known = ("auto", *RECIPES)
+    if algorithm not in known:
+        raise InvalidInput(
+            f"algorithm must be one of {', '.join(known)} or a run; got {algorithm!r}"
+        )
+    names = [algorithm] if algorithm in RECIPES else [n for n in RECIPES if worth_trying(n, task)]
+    candidates = [RECIPES[name](task) for name in names]
+    best, *others = sorted(candidates, key=lambda candidate: candidate.expected.error)
+    return _plan(best.model, with_noise(best.run, task), best, tuple(others))
+
+
+def _plan(
+    model: Model, found: Calibration, chosen: Candidate | None, rejected: tuple[Candidate, ...]
+) -> Plan:
+    return Plan(
+        run=found.run,
+        loss=model.loss,
+        data_norm=model.data_norm,
+        intercept=model.intercept,
+        feature_norm=model.feature_norm,
+        clip=model.clip,
+        certificate=found.certificate,
+        chosen=chosen,
+        rejected=rejected,
+    )

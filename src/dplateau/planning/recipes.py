@@ -1,0 +1,200 @@
+"""Ways to train, each tuned on public sizes: the candidates that a plan chooses from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dplateau.algorithms import NoisyGD, NoisySGD, Run
+from dplateau.algorithms.base import Neighbors
+from dplateau.bounds.registry import bound_named
+from dplateau.certificates import Calibration, calibrate
+from dplateau.numerics.normal import gaussian_mu
+from dplateau.planning.forecast import Forecast, forecast
+from dplateau.planning.model import Model
+from dplateau.shifts.closed_forms import full_batch_factor
+
+# Multiply-adds that an ordinary machine does in less than a minute of full-batch training.
+OPERATIONS = 3e11
+MOST_PASSES = 300
+FEWEST_PASSES = 40
+# Below so many passes full batches take too few steps, and random batches are worth a look.
+FEW_PASSES = 30
+SAMPLED_STEPS = 400
+# The released model averages the last part of the iterates, which cancels noise.
+TAILS = (0.5, 0.2)
+MOMENTA = (0.9, 0.95, 0.97, 0.98)
+# Training times (learning rate * steps) to try, in units of mu / (distance * feature norm): after
+# a time of 1 the noise in a score that no data point determines has a deviation of about 1.
+_TIMES = tuple(float(time) for time in np.geomspace(0.15, 6.0, 10))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a plan is asked for; all of it public."""
+
+    n: int
+    d: int
+    epsilon: float
+    delta: float
+    neighbors: Neighbors
+    passes: float | None
+    model: Model
+
+    @property
+    def most_passes(self) -> int:
+        """Return how often the run may read the data."""
+        if self.passes is not None:
+            return max(1, int(self.passes))
+        width = (self.d + 1) * self.model.loss.n_outputs
+        return int(min(MOST_PASSES, max(FEWEST_PASSES, OPERATIONS / (2.0 * self.n * width))))
+
+    @cached_property
+    def mu(self) -> float:
+        """Return the Gaussian parameter of the target."""
+        return gaussian_mu(self.epsilon, self.delta)
+
+    def distance(self, model: Model) -> float:
+        """Return how far a neighbour moves the averaged gradient of all records."""
+        factor = 2 if self.neighbors == "replace" else 1
+        return factor * model.geometry.lipschitz / self.n
+
+    def times(self, model: Model) -> Iterator[float]:
+        """Yield the training times to try."""
+        unit = self.mu / (self.distance(model) * model.feature_norm)
+        return (time * unit for time in _TIMES)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A run with noise near what the target needs, and what to expect of it."""
+
+    name: str
+    run: Run
+    model: Model
+    expected: Forecast
+
+    def __str__(self) -> str:
+        """Show the choice in one line."""
+        run, parts = self.run, []
+        if not isinstance(run, NoisyGD):
+            parts.append(f"batches of about {run.batch_size:.4g}")
+        parts.append(f"learning rate {run.learning_rate:.4g}")
+        if run.l2:
+            parts.append(f"ridge {run.l2:.3g}")
+        if not run.is_plain:
+            parts.append(f"momentum {run.momentum:g}, last {run.average_last} iterates averaged")
+        return (
+            f"{self.name}, {run.steps} steps, {', '.join(parts)}: expected score error "
+            f"{self.expected.error:.3g} (unlearnt {self.expected.bias:.3g}, "
+            f"noise {self.expected.noise:.3g})"
+        )
+
+
+def with_noise(run: Run, task: Task) -> Calibration:
+    """Return the run with the least noise that meets the target, by the best bound there is."""
+    # Without sampling and hidden state the Gaussian composition is exact: nothing else can win.
+    exact = isinstance(run, NoisyGD) and not run.is_plain and run.noise_kind == "gaussian"
+    bounds = [bound_named("gdp_composition")] if exact else None
+    return calibrate(run, task.epsilon, task.delta, bounds=bounds)
+
+
+def momentum(task: Task) -> Candidate:
+    """Full batches with Nesterov's momentum and an averaged tail, every gradient charged.
+
+    Composition does not care how long the steps are, so the noise in the model depends on the total
+    time learning_rate * steps alone. Averaging the tail brings the noise in directions that the
+    data determine down to what perturbing the objective itself would cost.
+    """
+    model, steps = task.model, task.most_passes
+    fastest = 1 / model.geometry.smoothness
+
+    def run(time: float, tail: float) -> Run:
+        # The least momentum that gets there in time with a stable step.
+        reach = [m for m in MOMENTA if time * (1 - m) / steps <= fastest]
+        m = reach[0] if reach else MOMENTA[-1]
+        return NoisyGD(
+            n=task.n,
+            steps=steps,
+            learning_rate=min(time * (1 - m) / steps, fastest),
+            noise_std=task.distance(model) * math.sqrt(steps) / task.mu,
+            momentum=m,
+            average_last=max(1, int(tail * steps)),
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            release="last",
+        )
+
+    runs = (run(time, tail) for time in task.times(model) for tail in TAILS)
+    return _best("momentum", runs, model, task)
+
+
+def gd(task: Task) -> Candidate:
+    """Full batches with ridge, of which only the last iterate leaves: its length costs nothing."""
+    model, steps = task.model.convex, task.most_passes
+
+    def run(time: float) -> Run:
+        ridge = 1 / time
+        rate = _largest_rate(model, ridge)
+        factor = full_batch_factor(1 - rate * ridge, steps)
+        return NoisyGD(
+            n=task.n,
+            steps=steps,
+            learning_rate=rate,
+            l2=ridge,
+            noise_std=task.distance(model) * math.sqrt(factor) / task.mu,
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            release="last",
+        )
+
+    return _best("gd", map(run, task.times(model)), model, task)
+
+
+def sgd(task: Task) -> Candidate:
+    """Poisson batches with ridge, of which only the last iterate leaves."""
+    model, steps = task.model.convex, SAMPLED_STEPS
+    rate = min(0.5, task.most_passes / steps)
+
+    def run(time: float) -> Run:
+        ridge = 1 / time
+        # Batches vary, and a larger one is steeper: half of what the mean batch would bear.
+        eta = _largest_rate(model, ridge) / 2
+        # Sampling divides the noise that matters by about 1 / rate; only the ranking rests on it.
+        factor = full_batch_factor(1 - eta * ridge, steps)
+        return NoisySGD(
+            n=task.n,
+            sampling_rate=rate,
+            steps=steps,
+            learning_rate=eta,
+            l2=ridge,
+            noise_std=task.distance(model) * math.sqrt(factor) / task.mu,
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            release="last",
+        )
+
+    return _best("sgd", map(run, task.times(model)), model, task)
+
+
+def _largest_rate(model: Model, ridge: float) -> float:
+    return 1 / (model.geometry.smoothness + ridge)
+
+
+def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate:
+    """Return the run with the smallest expected error."""
+    d = task.d + (model.intercept > 0)
+    found = (Candidate(name, run, model, forecast(run, d, model.feature_norm)) for run in runs)
+    return min(found, key=lambda candidate: candidate.expected.error)
+
+
+RECIPES: dict[str, Callable[[Task], Candidate]] = {"momentum": momentum, "gd": gd, "sgd": sgd}
+
+
+def worth_trying(name: str, task: Task) -> bool:
+    """Return whether a recipe can win: sampling pays only where full batches are few."""
+    return name != "sgd" or task.most_passes < FEW_PASSES

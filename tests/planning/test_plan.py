@@ -1,0 +1,181 @@
+"""Plans meet their target by proof, and are chosen from public sizes alone."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dplateau import InvalidInput, LossGeometry, NoisyGD, certify
+from dplateau.losses import Huber, Logistic, Softmax
+from dplateau.planning import plan
+from dplateau.planning.forecast import forecast
+from dplateau.planning.recipes import RECIPES
+
+SIZES: list[dict[str, Any]] = [
+    {"n": 32_561, "d": 108},
+    {"n": 60_000, "d": 784, "n_classes": 10},
+    {"n": 400, "d": 5, "loss": "squared", "neighbors": "replace"},
+    {"n": 2_000, "d": 30, "loss": "hinge", "fit_intercept": False},
+    {"n": 2_000, "d": 30, "loss": "huber", "target_bound": 3.0, "data_norm": 2.0},
+    {"n": 1_000_000, "d": 1000, "compute_budget": 60},
+]
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
+def test_a_plan_meets_its_target_and_its_certificate_is_verified(
+    size: dict[str, Any], epsilon: float
+) -> None:
+    found = plan(**size, epsilon=epsilon, delta=1e-6)
+    assert found.certificate.run == found.run
+    assert 0.99 * epsilon <= found.certificate.claimed_epsilon <= epsilon
+    assert found.certificate.claimed_delta == 1e-6
+    assert found.certificate.verify().ok
+    assert found.run.neighbors == size.get("neighbors", "add_remove")
+    assert found.run.release == "last"
+
+
+@pytest.mark.parametrize("size", SIZES[:5], ids=str)
+def test_the_run_declares_the_constants_of_the_loss_it_is_for(size: dict[str, Any]) -> None:
+    found = plan(**size)
+    assert found.run.loss == found.loss.geometry(found.feature_norm, found.clip)
+    assert found.feature_norm >= np.hypot(found.data_norm, found.intercept)
+    assert (found.intercept > 0) == size.get("fit_intercept", True)
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_every_recipe_can_be_asked_for(name: str) -> None:
+    found = plan(5000, 20, epsilon=2.0, algorithm=name, compute_budget=25)
+    assert found.chosen is not None
+    assert found.chosen.name == name
+    assert found.certificate.claimed_epsilon <= 2.0
+
+
+def test_the_better_of_hidden_state_and_composition_is_claimed() -> None:
+    found = plan(5000, 20, epsilon=1.0, algorithm="gd")
+    released = certify(found.run.replace(release="all"), found.certificate.claimed_delta)
+    assert found.certificate.claimed_epsilon <= 1.0 < released.claimed_epsilon
+
+
+def test_a_run_keeps_everything_but_its_noise() -> None:
+    run = NoisyGD(
+        n=500,
+        steps=40,
+        learning_rate=0.5,
+        l2=0.01,
+        noise_std=1.0,
+        loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25),
+        release="last",
+    )
+    found = plan(500, 3, epsilon=1.5, algorithm=run)
+    assert found.run.replace(noise_std=1.0) == run
+    assert found.certificate.claimed_epsilon <= 1.5
+
+
+def test_a_plan_says_what_it_chose_and_what_it_rejected() -> None:
+    found = plan(5000, 20)
+    lines = found.summary.splitlines()
+    assert lines[0].startswith("chosen: momentum")
+    assert any(line.startswith("rejected: gd") for line in lines)
+    assert "(1, 1e-05)-DP" in found.summary
+
+
+def test_few_passes_bring_sampled_batches_into_the_choice() -> None:
+    few = plan(5000, 20, compute_budget=5)
+    names = {few.chosen.name if few.chosen else "", *(other.name for other in few.rejected)}
+    assert "sgd" in names
+    assert few.run.epochs <= 5 * 1.01
+
+
+def test_no_argument_of_a_plan_holds_data() -> None:
+    allowed = {int, float, str, bool}
+    for size in SIZES:
+        assert {type(value) for value in size.values()} <= allowed
+    assert {"X", "y", "data"}.isdisjoint(inspect.signature(plan).parameters)
+
+
+@settings(max_examples=15)
+@given(
+    n=st.integers(50, 10**7),
+    d=st.integers(1, 5000),
+    classes=st.integers(2, 20),
+    epsilon=st.floats(0.05, 20),
+)
+def test_random_sizes_have_plans(n: int, d: int, classes: int, epsilon: float) -> None:
+    found = plan(n, d, classes, epsilon=epsilon, delta=1e-7)
+    assert found.certificate.claimed_epsilon <= epsilon
+    assert isinstance(found.loss, Softmax if classes > 2 else Logistic)
+
+
+def test_more_privacy_never_forecasts_a_better_model() -> None:
+    errors = []
+    for epsilon in (0.1, 0.5, 1, 2, 4, 8):
+        chosen = plan(20_000, 50, epsilon=epsilon).chosen
+        assert chosen is not None
+        errors.append(chosen.expected.error)
+    assert errors == sorted(errors, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"n": 0}, "n must be at least 1"),
+        ({"d": 0}, "d must be at least 1"),
+        ({"epsilon": 0.0}, "epsilon must be"),
+        ({"delta": 1.0}, "delta must"),
+        ({"loss": "cauchy"}, "loss must be one of"),
+        ({"loss": "hinge", "n_classes": 3}, "needs 'logistic'"),
+        ({"algorithm": "adam"}, "algorithm must be one of"),
+        ({"neighbors": "swap"}, "neighbors must be one of"),
+        ({"data_norm": -1.0}, "data_norm"),
+        ({"compute_budget": 0}, "compute_budget"),
+    ],
+)
+def test_bad_requests_are_refused(changes: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        plan(**{"n": 100, "d": 3, **changes})
+
+
+def test_a_loss_object_is_taken_as_it_is() -> None:
+    found = plan(1000, 4, loss=Huber(0.7))
+    assert found.loss == Huber(0.7)
+    assert found.clip is None
+
+
+# --- the forecast, against simulation --------------------------------------------------------
+
+
+def simulated(run: NoisyGD, curvature: float, spread: float, seed: int) -> tuple[float, float]:
+    """Return bias and noise of a score along one direction, by running the recursion."""
+    rng = np.random.default_rng(seed)
+    repeats = 4000
+    w, v, total = np.zeros(repeats), np.zeros(repeats), np.zeros(repeats)
+    rate, std = float(np.mean(run.learning_rate)), float(np.mean(run.iterate_std))  # type: ignore[arg-type]
+    for step in range(run.steps):
+        ahead = w + run.momentum * v
+        slope = curvature * (ahead - 1.0) + run.l2 * ahead
+        v = run.momentum * v - rate * slope + std * rng.standard_normal(repeats)
+        w = w + v
+        if step >= run.steps - run.average_last:
+            total += w
+    model = total / run.average_last
+    return float(abs(1 - model.mean())), float(np.sqrt(spread) * model.std())
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"l2": 0.05}, {"momentum": 0.9}, {"momentum": 0.7, "average_last": 20}], ids=str
+)
+def test_the_forecast_is_the_error_of_the_reference_problem(changes: dict[str, Any]) -> None:
+    loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
+    run = NoisyGD(
+        n=100, steps=60, learning_rate=0.8, noise_std=0.3, loss=loss, release="last", **changes
+    )
+    found = forecast(run, 1, 1.0)  # one direction: the whole squared norm lies along it
+    bias, noise = simulated(run, curvature=0.125, spread=1.0, seed=3)
+    assert found.noise == pytest.approx(noise, rel=0.05)
+    assert found.bias / 3.0 == pytest.approx(bias, abs=0.03)
