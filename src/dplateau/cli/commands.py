@@ -8,9 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dplateau.cli.audit import EXAMPLE as AUDIT_EXAMPLE
+from dplateau.cli.audit import audit_command
 from dplateau.cli.curve import EXAMPLE, curve_command
 from dplateau.cli.files import read_text, write_whole
+from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
+from dplateau.cli.mixing import mixing_command
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.cli.train import (
+    PREDICT_EXAMPLE,
+    SCHEMA_EXAMPLE,
+    TRAIN_EXAMPLE,
+    predict_command,
+    schema_command,
+    train_command,
+)
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -132,6 +144,11 @@ def calibrate_command(
 
 
 app.command(name="curve", epilog=EXAMPLE)(curve_command)
+app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
+app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
+app.command(name="train", epilog=TRAIN_EXAMPLE)(train_command)
+app.command(name="predict", epilog=PREDICT_EXAMPLE)(predict_command)
+app.command(name="schema", epilog=SCHEMA_EXAMPLE)(schema_command)
 
 
 @app.command(name="verify", epilog="Example: `dplateau verify certificate.json`")
@@ -140,9 +157,10 @@ def verify_command(
     json: Json = False,
 ) -> None:
     """Re-derive a certificate's claim by independent code; exit code 1 if it does not hold."""
-    from dplateau.verify import read_certificate, verify
+    from dplateau.verify import read_certificate, verify, verify_mixing
 
-    verdict = verify(read_certificate(read_text(file)))
+    found = read_certificate(read_text(file))
+    verdict = verify_mixing(found) if "claimed_tv" in found else verify(found)
     if json:
         _print_json(verdict.to_dict())
     else:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json as json_text
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +10,7 @@ import typer
 
 from dplateau.cli.files import write_whole
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.cli.progress import progress_bar
 from dplateau.errors import InvalidInput
 
 # The library itself loads when the command runs, so that showing help stays quick.
@@ -29,8 +27,6 @@ EXAMPLE = (
 )
 _PANEL = "The curve"
 _FARTHEST = 100_000
-
-Advance = Callable[[int], None]
 
 
 @takes_run
@@ -136,7 +132,7 @@ def _over_steps(run: Run, delta: float, steps: IntArray, *, lower: bool) -> Epsi
     bounds = [bound for bound in BOUNDS if bound.sound and bound.refusal(longest) is None]
     points = len(bounds) * steps.size + (lower_count(run, steps) if lower else 0)
     lines: list[BoundOverSteps] = []
-    with _progress(points) as advance:
+    with progress_bar("points", points) as advance:
         # One bound at a time, so that there is progress to show; none at all is refused there.
         for group in [[bound] for bound in bounds] or [[]]:
             lines += epsilon_over_steps(run, delta, steps, bounds=group).bounds
@@ -153,25 +149,10 @@ def _over_records(
     from dplateau.plots.lower import lower_count
 
     points = positions.size + (lower_count(run, positions) if lower else 0)
-    with _progress(points) as advance:
+    with progress_bar("points", points) as advance:
         losses = loss_per_record(run, delta=delta, positions=positions)
         advance(positions.size)
         found = (
             lower_over_records(run, delta, positions, tick=lambda: advance(1)) if lower else None
         )
     return RecordDisplay.from_losses(losses, found)
-
-
-@contextmanager
-def _progress(points: int) -> Iterator[Advance]:
-    """Count points on a terminal, and nothing that depends on their values; be silent elsewhere."""
-    if not sys.stderr.isatty():
-        yield lambda count: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (TextColumn("points"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("points", total=points)
-        yield lambda count: bar.advance(task, count)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
@@ -103,22 +104,47 @@ _WORDS = ("sampling", "order", "noise_kind", "neighbors", "release")
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a run, and call it with the run as its first argument."""
+    return _with_run_options(command, Annotated[Algorithm, typer.Argument()], build_run)
+
+
+def takes_run_or_file(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same, but let the path of a file stand in place of algorithm and options."""
+    what = "A certificate, as JSON, or an algorithm (gd, sgd, cyclic, one-pass, langevin)."
+    return _with_run_options(
+        command, Annotated[str, typer.Argument(help=what, show_default=False)], _run_or_path
+    )
+
+
+def _run_or_path(word: str, stated: dict[str, Any]) -> Run | Path:
+    if word in set(Algorithm):
+        return build_run(Algorithm(word), stated)
+    given = [name for name, value in stated.items() if value is not None]
+    if given:
+        raise InvalidInput(
+            f"{word!r} is no algorithm, and the certificate in a file takes no "
+            f"{_names(given[0], FLAGS[given[0]])}; algorithms are {', '.join(Algorithm)}"
+        )
+    return Path(word)
+
+
+def _with_run_options(
+    command: Callable[..., None], first: Any, build: Callable[[Any, dict[str, Any]], Any]
+) -> Callable[..., None]:
+    """Call the command with what ``build`` makes of the first word and the options of a run."""
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "run"]
     hints = get_type_hints(command, localns={"Run": Any}, include_extras=True)
-    algorithm = _parameter(
-        "algorithm", Annotated[Algorithm, typer.Argument()], inspect.Parameter.empty
-    )
+    word = _parameter("algorithm", first, inspect.Parameter.empty)
     flags = [_parameter(name, _option(name, flag), None) for name, flag in FLAGS.items()]
     mine = [_parameter(p.name, hints[p.name], p.default) for p in own]
 
     @wraps(command)
     def called(**values: Any) -> None:
         stated = {name: values.pop(name) for name in FLAGS}
-        run = build_run(values.pop("algorithm"), stated)
+        run = build(values.pop("algorithm"), stated)
         command(run, **values)
 
-    called.__dict__["__signature__"] = inspect.Signature([algorithm, *flags, *mine])
-    called.__annotations__ = {p.name: p.annotation for p in (algorithm, *flags, *mine)}
+    called.__dict__["__signature__"] = inspect.Signature([word, *flags, *mine])
+    called.__annotations__ = {p.name: p.annotation for p in (word, *flags, *mine)}
     return called
 
 

@@ -1,0 +1,78 @@
+"""The command ``mixing`` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SMOOTH = "--diameter 1 --learning-rate 0.01 --smoothness 1"
+
+
+def dplateau(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-W", "error", "-m", "dplateau", *command.split(), *more]
+    return subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
+
+
+def test_json_and_a_certificate_that_verifies(tmp_path: Path) -> None:
+    done = dplateau(f"mixing {SMOOTH} --tv 0.01 --json", tmp_path, "--certificate", "mixing.json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert 140 <= found["steps"] <= 160
+    assert found["tv"] <= 0.01
+    assert sum(block["count"] * block["steps"] for block in found["blocks"]) == found["steps"]
+    assert found["theorem_4_2"] == {"steps": 700, "largest_learning_rate": 2.0, "reason": None}
+    assert found["nonexpansive_learning_rate"] == 2.0
+    written = json.loads((tmp_path / "mixing.json").read_text(encoding="utf-8"))
+    assert written == found["certificate"]
+    checked = dplateau("verify mixing.json", tmp_path)
+    assert checked.returncode == 0
+    assert checked.stdout.startswith("verified, claimed total variation 0.0097")
+    written["claimed_tv"] /= 2
+    (tmp_path / "altered.json").write_text(json.dumps(written), encoding="utf-8")
+    assert dplateau("verify altered.json", tmp_path).returncode == 1
+
+
+def test_a_picture_and_a_table(tmp_path: Path) -> None:
+    done = dplateau(f"mixing {SMOOTH} --tv 0.1 -o mixing.png", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "mixing.png").read_bytes().startswith(b"\x89PNG")
+    assert "steps from any start" in done.stdout
+    assert "Theorem 4.2" in done.stdout
+    assert done.stdout.endswith("written to mixing.png\n")
+
+
+def test_batches_and_a_number_of_steps(tmp_path: Path) -> None:
+    options = "--n 500 --batch-size 50 --radius 1 --learning-rate 0.02 --lipschitz 1 --steps 400"
+    for sampling in ("poisson", "fixed"):
+        done = dplateau(f"mixing {options} --sampling {sampling} --json", tmp_path)
+        found = json.loads(done.stdout)
+        assert found["steps"] == 400
+        assert 0 < found["tv"] < 0.1
+        assert found["certificate"]["run"]["sampling"] == sampling
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--diameter 1 --learning-rate 0.01", "constants"),
+        ("--diameter 1 --smoothness 1", "--learning-rate"),
+        ("--learning-rate 0.01 --smoothness 1", "bounded body"),
+        (f"{SMOOTH} --tv 2", "tv must lie strictly between 0 and 1"),
+        (f"{SMOOTH} --tv 0.1 --steps 3", "not both"),
+        (f"{SMOOTH} -o mixing.gif", ".gif"),
+        (f"{SMOOTH} --sampling fixed", "--batch-size"),
+        ("--diameter 100 --learning-rate 3 --smoothness 1", "largest learning rate"),
+        ("--diameter 1 --learning-rate 0.6 --lipschitz 1 --l2 2", "must stay below 0.5"),
+    ],
+)
+def test_bad_input_ends_with_one_line(options: str, message: str, tmp_path: Path) -> None:
+    done = dplateau(f"mixing {options}", tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []

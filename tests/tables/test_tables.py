@@ -1,0 +1,145 @@
+"""Schemas, encodings and model files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dplateau import InvalidInput
+from dplateau.tables import (
+    Categories,
+    Hashed,
+    Ignored,
+    Numeric,
+    Schema,
+    Table,
+    TableModel,
+    Target,
+    encode_features,
+    encode_target,
+)
+from dplateau.tables.model import fit_table
+from dplateau.tables.schema import draft
+
+SCHEMA = Schema(
+    Target("y", classes=("a", "b")),
+    {
+        "size": Numeric(0, 10),
+        "town": Categories(("Rome", "Oslo")),
+        "name": Hashed(7),
+        "id": Ignored(),
+    },
+)
+
+
+def table(**columns: list[Any]) -> Table:
+    return Table(
+        {
+            name: np.array(values, dtype=float if isinstance(values[0], float) else object)
+            for name, values in columns.items()
+        },
+        "memory",
+    )
+
+
+ROWS = table(
+    size=[0.0, 5.0, 12.0, -3.0],
+    town=["Rome", "Oslo", "Lima", "Rome"],
+    name=["x", "y", "x", "z"],
+    id=[1.0, 2.0, 3.0, 4.0],
+    y=["a", "b", "a", "b"],
+)
+
+
+def test_columns_become_public_ranges_and_indicators() -> None:
+    found = encode_features(ROWS, SCHEMA)
+    assert found.shape == (4, SCHEMA.width) == (4, 10)
+    assert found[:, 0].tolist() == [-1.0, 0.0, 1.0, -1.0]
+    assert found[:, 1:3].tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]
+    assert found[:, 3:].sum(axis=1).tolist() == [1, 1, 1, 1]
+    assert found[0, 3:].tolist() == found[2, 3:].tolist()
+    assert encode_target(ROWS, SCHEMA).tolist() == ["a", "b", "a", "b"]
+
+
+@given(st.lists(st.sampled_from(range(4)), min_size=1, max_size=6))
+def test_a_row_is_encoded_without_looking_at_the_others(places: list[int]) -> None:
+    whole = encode_features(ROWS, SCHEMA)
+    part = encode_features(ROWS.part(np.array(places)), SCHEMA)
+    assert part.tolist() == whole[places].tolist()
+
+
+def test_a_schema_survives_its_own_form() -> None:
+    assert Schema.from_dict(SCHEMA.to_dict()) == SCHEMA
+    numeric = Schema(Target("y", bounds=Numeric(0, 5)), {"x": Numeric(-1, 1)})
+    assert Schema.from_dict(numeric.to_dict()) == numeric
+
+
+def test_a_draft_names_types_and_asks_for_the_rest() -> None:
+    text = draft({"a b": "number", 'odd "name"': "text", "y": "number"}, "y")
+    with pytest.raises(InvalidInput, match="public range"):
+        Schema.from_toml(text)
+    found = Schema.from_toml(
+        text.replace('"?"', "0", 1)
+        .replace('"?"', "1", 1)
+        .replace('low = "?"\nhigh = "?"', "low = 0\nhigh = 1")
+    )
+    assert list(found.columns) == ["a b", 'odd "name"']
+    assert found.target.bounds == Numeric(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[columns]", "target"),
+        ("[target]\nname = 'y'", "lacks column"),
+        ("[target]\ncolumn = 'y'\ncolour = 1", "no field 'colour'"),
+        ("[target]\ncolumn = 'y'\nclasses = ['a']", "two different classes"),
+        ("[target]\ncolumn = 'y'\nclasses = ['a', 'b']\nlow = 0\nhigh = 1", "not both"),
+        ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'rare'", "kind"),
+        ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'numeric'\nlow = 3\nhigh = 1", "low < high"),
+        ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'hashed'\nbuckets = 1", "at least 2"),
+        ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'categories'", "at least one"),
+        ("[target\n", "no TOML"),
+    ],
+)
+def test_bad_schemas_are_refused(text: str, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        Schema.from_toml(text)
+
+
+def test_a_model_survives_its_file_with_every_digit() -> None:
+    rng = np.random.default_rng(0)
+    model = TableModel(SCHEMA, rng.normal(size=(1, 10)), rng.normal(size=1), 1.0, ("a", "b"))
+    again = TableModel.from_json(model.to_json())
+    assert again.schema == SCHEMA
+    assert again.weights.tolist() == model.weights.tolist()
+    assert again.predict(ROWS).tolist() == model.predict(ROWS).tolist()
+
+
+def test_the_model_scores_rows_as_its_estimator_does() -> None:
+    from dplateau.estimators import PrivateLogisticRegression
+
+    many = ROWS.part(np.tile(np.arange(4), 100))
+    fitted = fit_table(many, SCHEMA, epsilon=4.0, compute_budget=20, random_state=7)
+    with pytest.warns(UserWarning, match="random_state"):
+        direct = PrivateLogisticRegression(
+            epsilon=4.0, classes=["a", "b"], compute_budget=20, random_state=7
+        ).fit(encode_features(many, SCHEMA), encode_target(many, SCHEMA))
+    assert fitted.model.scores(ROWS)[:, 0] == pytest.approx(
+        direct.decision_function(encode_features(ROWS, SCHEMA))
+    )
+    assert any("random_state" in text for text in fitted.warnings)
+
+
+def test_the_noisy_score_has_the_noise_it_is_charged_for() -> None:
+    from dplateau.tables.model import _evaluated
+
+    model = TableModel(SCHEMA, np.zeros((1, 10)), np.array([-1.0]), 1.0, ("a", "b"))
+    test = ROWS.part(np.tile(np.arange(4), 5))
+    found = np.array([_evaluated(model, test, 2.0).value for _ in range(4000)])
+    assert np.mean(found) == pytest.approx(0.5, abs=0.005)
+    assert np.mean(np.abs(found - 0.5)) == pytest.approx(1 / (2.0 * 20), rel=0.08)
