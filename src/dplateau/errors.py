@@ -13,3 +13,7 @@ class InvalidInput(DplateauError):
 
 class NotApplicable(DplateauError):
     """A theorem whose assumptions the run does not meet, or a quantity a curve does not have."""
+
+
+class PrivacyLeakWarning(UserWarning):
+    """Something beside the noisy result leaves; the text says what, and what to do about it."""

@@ -72,3 +72,13 @@ def test_bad_rows_are_refused() -> None:
         scale_rows(np.ones((2, 2)), 0.0)
     with pytest.raises(InvalidInput, match="float32 or float64; got int64"):
         scale_rows(np.ones((2, 2), dtype=np.int64), 1.0)
+
+
+def test_entries_that_are_stored_twice_are_refused() -> None:
+    # One place of value 4, stored as four entries of 1: its norm would be taken for 2.
+    twice = sparse.csr_array((np.ones(4), np.zeros(4, dtype=int), np.array([0, 4])), shape=(1, 3))
+    for use in (row_norms, lambda rows: scale_rows(rows, 1.0)):
+        with pytest.raises(InvalidInput, match="sum_duplicates"):
+            use(twice)
+    twice.sum_duplicates()
+    assert row_norms(twice).tolist() == [4.0]

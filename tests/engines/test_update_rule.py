@@ -341,3 +341,16 @@ def test_a_random_stop_is_uniform() -> None:
         lengths.append(len(used.noise))
     seen = np.bincount(lengths, minlength=7)[1:]
     assert stats.chisquare(seen).pvalue > 1e-4
+
+
+def test_a_random_stop_keeps_its_length_to_itself() -> None:
+    run = OnePassSGD(
+        n=6, learning_rate=0.1, noise_std=1.0, loss=declared(Logistic(), None),
+        release="random_stop",
+    )  # fmt: skip
+    seen: list[tuple[int, int]] = []
+    train(
+        run, Logistic(), X[:6], SIGNS[:6], feature_norm=NORM, randomness=Recorded(0),
+        progress=lambda done, steps: seen.append((done, steps)),
+    )  # fmt: skip
+    assert seen == []

@@ -36,6 +36,11 @@ def is_sparse(features: object) -> bool:
         raise InvalidInput(
             f"sparse features must be CSR; got {type(features).__name__}: call .tocsr()"
         )
+    if not features.has_canonical_format:
+        # Entries of one place that are stored apart would each count for less than their sum.
+        raise InvalidInput(
+            "sparse features must hold every place once and in order: call .sum_duplicates()"
+        )
     return True
 
 

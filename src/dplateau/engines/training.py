@@ -58,13 +58,16 @@ def train(
     randomness
         Source of noise and batches; a fresh :class:`SecureRandomness` if none is given.
     progress
-        Called with (steps done, steps in all) a few times per second, and with nothing else.
+        Called with (steps done, steps in all) a few times per second, and with nothing else. A run
+        that stops at random reports nothing: its length stays secret.
 
     Returns
     -------
     FloatArray
         One weight per column; for a softmax a matrix with a row per column and a column per class.
     """
+    if run.release == "random_stop":
+        progress = None
     _check_run(run, loss, feature_norm, clip)
     records = _records(features, targets, loss, feature_norm, clip)
     _check_sizes(run, records, loss)

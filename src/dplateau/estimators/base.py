@@ -1,0 +1,282 @@
+"""What private estimators share: validate, plan, scale rows, train, keep only what may leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from abc import abstractmethod
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
+from dplateau.bounds.base import Assumption
+from dplateau.certificates import Certificate
+from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
+from dplateau.errors import InvalidInput, PrivacyLeakWarning
+from dplateau.estimators import disclosures
+from dplateau.estimators.progress import progress_of
+from dplateau.estimators.rows import RowMap, bounds_of_columns
+from dplateau.estimators.targets import Task
+from dplateau.numerics.types import FloatArray
+from dplateau.planning import Plan, plan
+
+DEFAULT_DELTA = 1e-5
+FLOATS = [np.float64, np.float32]
+
+_PARAMETERS = """
+    epsilon, delta
+        What may leak about one record. ``delta`` may not exceed 1/n; None means 1e-5, or 1/n if
+        that is less.
+    data_norm
+        Rows longer than this are scaled down to it, each on its own. Choose it from what is known
+        about the columns, never from the data.
+    feature_bounds
+        Pair (low, high) of numbers or of one number per column: columns are cut to it and mapped to
+        [-1, 1] before ``data_norm`` applies. Sparse X needs bounds that are symmetric about 0.
+    fit_intercept
+        Whether to learn a constant.
+    n_public
+        Public upper bound on the number of rows; what is missing counts as absent records. None
+        declares the number of rows itself as public.
+    neighbors
+        "add_remove" (a record is present or absent) or "replace" (it is exchanged).
+    algorithm
+        "auto", the name of a planner's recipe, or a run whose noise is then calibrated.
+    compute_budget
+        Most passes over the data; None: about a minute's worth.
+    random_state
+        None draws noise from a secure generator. Anything else makes the fit repeatable, which is
+        not private, and warns.
+    safe_noise
+        Build every noise value from several, against attacks on floating-point numbers.
+    verbose
+        1 shows steps and time on standard error; a function is called with (steps done, steps in
+        all).
+"""
+_ATTRIBUTES = """
+    Attributes
+    ----------
+    coef_, intercept_
+        The noisy weights, in the units of X.
+    certificate_, plan_, row_map_
+        What is proved about the fit, what was run and why, and how rows are brought to the bounds.
+    n_features_in_, feature_names_in_, classes_
+        The columns, and the classes of a classifier.
+
+    Notes
+    -----
+    Errors that the data cause (NaN, an unknown label, too many rows) are outside the guarantee.
+    There is no ``sample_weight``: a weight multiplies what a record may leak.
+    """
+
+
+class PrivateLinearModel(BaseEstimator):
+    """A linear model whose weights are (epsilon, delta)-private in every record.
+
+    Subclasses say which loss and which targets; this class does all that touches rows and noise.
+    """
+
+    plan_: Plan
+    certificate_: Certificate
+    _parameters: ClassVar[str] = _PARAMETERS
+    row_map_: RowMap
+    coef_: FloatArray
+    intercept_: Any
+    n_features_in_: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Complete the docstring with the parameters of all bases, which are all by keyword."""
+        super().__init_subclass__(**options)
+        listed = [vars(kind)["_parameters"] for kind in cls.__mro__ if "_parameters" in vars(kind)]
+        title = "\n\n    Parameters\n    ----------"
+        shown = [(cls.__doc__ or "").rstrip(), title, *(part.rstrip() for part in listed)]
+        cls.__doc__ = "".join(shown) + "\n" + _ATTRIBUTES
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        data_norm: float = 1.0,
+        feature_bounds: Any = None,
+        fit_intercept: bool = True,
+        n_public: int | None = None,
+        neighbors: str = "add_remove",
+        algorithm: str | Run = "auto",
+        compute_budget: float | None = None,
+        random_state: Any = None,
+        safe_noise: bool = False,
+        verbose: Any = 0,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.data_norm = data_norm
+        self.feature_bounds = feature_bounds
+        self.fit_intercept = fit_intercept
+        self.n_public = n_public
+        self.neighbors = neighbors
+        self.algorithm = algorithm
+        self.compute_budget = compute_budget
+        self.random_state = random_state
+        self.safe_noise = safe_noise
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on the rows of X with targets y; of the data only the noisy weights are kept.
+
+        A fit that fails or is interrupted leaves no fitted attribute, not even an older one.
+        """
+        self._forget()
+        for leak in self._leaks():
+            warnings.warn(leak, PrivacyLeakWarning, stacklevel=2)
+        try:
+            # A warning about overflow would tell something of the data.
+            with np.errstate(all="ignore"):
+                self._learn(X, y)
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    def _learn(self, X: Any, y: Any) -> None:
+        features, targets = self._validated(X, y)
+        slots = self._slots(features.shape[0])
+        low, high = bounds_of_columns(self.feature_bounds, features.shape[1])
+        task = self._task(targets)
+        chosen = self._planned(slots, features.shape[1], task)
+        row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
+        randomness = self._randomness()
+        weights = train(
+            chosen.run,
+            chosen.loss,
+            row_map.training_rows(features, slots),
+            task.padded(slots),
+            feature_norm=chosen.feature_norm,
+            clip=chosen.clip,
+            randomness=randomness,
+            progress=progress_of(self.verbose, type(self).__name__, chosen.run),
+        )
+        self.plan_ = chosen
+        self.row_map_ = row_map
+        self.certificate_ = dataclasses.replace(
+            chosen.certificate,
+            assumptions=(
+                *chosen.certificate.assumptions,
+                disclosures.about_sizes(self.n_public, slots, chosen.run.neighbors),
+                *disclosures.about_rows(features.dtype, randomness),
+                *self._more_assumptions(),
+            ),
+        )
+        self._keep(*row_map.in_original_units(weights))
+
+    @abstractmethod
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        """Return rows and targets as arrays, or refuse them."""
+
+    @abstractmethod
+    def _task(self, targets: Any) -> Task:
+        """Return the loss and the targets that it takes."""
+
+    @abstractmethod
+    def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
+        """Store the weights, which have one row per score."""
+
+    def _more_assumptions(self) -> tuple[Assumption, ...]:
+        return ()
+
+    def _leaks(self) -> tuple[str, ...]:
+        """Return what the parameters let out, and what to do about it."""
+        name = type(self).__name__
+        return () if self.random_state is None else (disclosures.fixed_seed(name),)
+
+    def _forget(self) -> None:
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+
+    def _slots(self, rows: int) -> int:
+        """Return the public number of records."""
+        if self.n_public is None:
+            return rows
+        slots = _check.whole("n_public", self.n_public)
+        ordered = isinstance(self.algorithm, OnePassSGD) or (
+            isinstance(self.algorithm, CyclicSGD) and self.algorithm.order == "cyclic"
+        )
+        if ordered:
+            raise InvalidInput(
+                f"n_public={slots} with batches in a fixed order: a record that is absent would "
+                "move the later ones to other batches. Use full, sampled or shuffled batches"
+            )
+        if rows > slots:
+            raise InvalidInput(f"X has more rows than n_public={slots}; a public bound must hold")
+        return slots
+
+    def _delta(self, slots: int) -> float:
+        if self.delta is None:
+            return min(DEFAULT_DELTA, 1.0 / slots)
+        delta = _check.probability("delta", self.delta)
+        if delta > 1.0 / slots:
+            raise InvalidInput(
+                f"delta={delta:g} exceeds 1/n = {1.0 / slots:.3g}, which would allow releasing a "
+                f"whole record; use delta={DEFAULT_DELTA:g} or less than 1/n"
+            )
+        return delta
+
+    def _planned(self, slots: int, d: int, task: Task) -> Plan:
+        """Return what to run; sizes and parameters are all that it depends on."""
+        if isinstance(self.algorithm, Run) and self.algorithm.neighbors != self.neighbors:
+            raise InvalidInput(
+                f"neighbors={self.neighbors!r}, but algorithm={self.algorithm.kind} was described "
+                f"with neighbors={self.algorithm.neighbors!r}; make them the same"
+            )
+        return _plan(
+            n=slots,
+            d=d,
+            n_classes=task.n_classes,
+            loss=task.loss,
+            epsilon=self.epsilon,
+            delta=self._delta(slots),
+            compute_budget=self.compute_budget,
+            data_norm=self.data_norm,
+            fit_intercept=bool(self.fit_intercept),
+            neighbors=self.neighbors,
+            algorithm=self.algorithm,
+        )
+
+    def _randomness(self) -> Randomness:
+        if self.random_state is None:
+            return SecureRandomness(safe_noise=bool(self.safe_noise))
+        seed = self.random_state
+        if not isinstance(seed, int | np.integer):
+            seed = int(check_random_state(seed).randint(2**31 - 1))
+        return SeededRandomness(int(seed), safe_noise=bool(self.safe_noise))
+
+    def _scores(self, X: Any) -> FloatArray:
+        """Return the scores of rows, one column per score."""
+        check_is_fitted(self)
+        features = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+        with np.errstate(all="ignore"):
+            return self.row_map_.scores(features, coef, intercept)
+
+    def __sklearn_tags__(self) -> Any:
+        """Say what the estimator takes: sparse rows too."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+# A plan depends on sizes and parameters alone, so fits that share them share it.
+_remembered_plan = lru_cache(maxsize=128)(plan)
+
+
+def _plan(**asked: Any) -> Plan:
+    try:
+        hash(tuple(asked.values()))
+    except TypeError:  # no plan either, but the planner says why
+        return plan(**asked)
+    return _remembered_plan(**asked)

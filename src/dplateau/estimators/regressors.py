@@ -1,0 +1,164 @@
+"""Private linear regressors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from dplateau.algorithms import Run, _check
+from dplateau.estimators.base import FLOATS, PrivateLinearModel
+from dplateau.estimators.targets import TargetRange, Task
+from dplateau.losses import Huber as HuberLoss
+from dplateau.losses import Loss
+from dplateau.numerics.types import FloatArray
+
+# Half the range is a residual that most records stay within; a quarter of it resists outliers.
+DEFAULT_THRESHOLD_SHARE = 0.25
+
+
+class PrivateRegressor(RegressorMixin, PrivateLinearModel):
+    """What the private regressors share."""
+
+    _parameters = """
+    target_bound
+        Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
+        to them, each on its own. Predictions are not.
+    """
+
+    intercept_: float
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        target_bound: Any = 1.0,
+        data_norm: float = 1.0,
+        feature_bounds: Any = None,
+        fit_intercept: bool = True,
+        n_public: int | None = None,
+        neighbors: str = "add_remove",
+        algorithm: str | Run = "auto",
+        compute_budget: float | None = None,
+        random_state: Any = None,
+        safe_noise: bool = False,
+        verbose: Any = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            data_norm=data_norm,
+            feature_bounds=feature_bounds,
+            fit_intercept=fit_intercept,
+            n_public=n_public,
+            neighbors=neighbors,
+            algorithm=algorithm,
+            compute_budget=compute_budget,
+            random_state=random_state,
+            safe_noise=safe_noise,
+            verbose=verbose,
+        )
+        self.target_bound = target_bound
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the scores; they may lie outside ``target_bound``."""
+        return self._scores(X)[:, 0]
+
+    @abstractmethod
+    def _loss(self) -> str | Loss:
+        """Return the loss of a record whose target was mapped to [-1, 1]."""
+
+    @property
+    def _range(self) -> TargetRange:
+        return TargetRange.of(self.target_bound, centred=bool(self.fit_intercept))
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = validate_data(
+            self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True
+        )
+        return found
+
+    def _task(self, targets: Any) -> Task:
+        return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
+
+    def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
+        self.coef_ = coef[0] * self._range.half
+        self.intercept_ = float(intercept[0] * self._range.half + self._range.centre)
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that noise may spoil the score on small data."""
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+
+class PrivateRidge(PrivateRegressor):
+    """Linear least squares whose weights are private.
+
+    Residuals count squared up to half the width of ``target_bound`` and linearly beyond, which
+    bounds every record's influence. The planner chooses the ridge, or an earlier end instead of
+    one: a penalty tuned on the data would leak.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 4000)[:, None]
+    >>> y = 30 + 10 * X[:, 0]
+    >>> model = PrivateRidge(epsilon=1.0, target_bound=(0, 60)).fit(X, y)
+    >>> abs(float(model.predict([[0.5]])[0]) - 35) < 3
+    True
+    """
+
+    def _loss(self) -> str | Loss:
+        return "squared"
+
+
+class PrivateHuberRegressor(PrivateRegressor):
+    """Robust linear regression whose weights are private."""
+
+    _parameters = """
+    threshold
+        Residuals count squared up to here and linearly beyond, in the units of y. None: a quarter
+        of half the width of ``target_bound``. Less of it means less noise.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        threshold: float | None = None,
+        target_bound: Any = 1.0,
+        data_norm: float = 1.0,
+        feature_bounds: Any = None,
+        fit_intercept: bool = True,
+        n_public: int | None = None,
+        neighbors: str = "add_remove",
+        algorithm: str | Run = "auto",
+        compute_budget: float | None = None,
+        random_state: Any = None,
+        safe_noise: bool = False,
+        verbose: Any = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            target_bound=target_bound,
+            data_norm=data_norm,
+            feature_bounds=feature_bounds,
+            fit_intercept=fit_intercept,
+            n_public=n_public,
+            neighbors=neighbors,
+            algorithm=algorithm,
+            compute_budget=compute_budget,
+            random_state=random_state,
+            safe_noise=safe_noise,
+            verbose=verbose,
+        )
+        self.threshold = threshold
+
+    def _loss(self) -> str | Loss:
+        if self.threshold is None:
+            return HuberLoss(DEFAULT_THRESHOLD_SHARE)
+        return HuberLoss(_check.positive("threshold", self.threshold) / self._range.half)

@@ -1,0 +1,216 @@
+"""How rows become what the model sees, and how scores come back in the user's units."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.sparse import csr_array, csr_matrix
+
+from dplateau import (
+    InvalidInput,
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+)
+from dplateau.engines import SeededRandomness, scale_rows, train
+from dplateau.estimators.rows import RowMap, bounds_of_columns
+
+pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
+
+QUICK: dict[str, Any] = {"compute_budget": 10, "algorithm": "momentum", "random_state": 3}
+rng = np.random.default_rng(0)
+X = rng.uniform(-1, 1, size=(60, 3))
+LABELS = (X @ [1.0, -2.0, 0.5] > 0).astype(int)
+THREE = np.digitize(X[:, 0], [-0.3, 0.3])
+Y = X @ [0.2, 0.4, -0.1]
+
+
+def classifiers() -> list[Any]:
+    return [
+        (PrivateLogisticRegression(classes=[0, 1], **QUICK), LABELS),
+        (PrivateLogisticRegression(classes=[0, 1, 2], **QUICK), THREE),
+        (PrivateLinearSVC(classes=[0, 1], **QUICK), LABELS),
+        (PrivateLinearSVC(classes=[0, 1, 2], **QUICK), THREE),
+    ]
+
+
+def regressors() -> list[Any]:
+    return [(PrivateRidge(**QUICK), Y), (PrivateHuberRegressor(**QUICK), Y)]
+
+
+def scores(model: Any, rows: Any) -> Any:
+    return getattr(model, "decision_function", model.predict)(rows)
+
+
+@pytest.mark.parametrize(("model", "y"), [*classifiers(), *regressors()])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("bounds", [None, (-1, 1), ([-1, -2, -1.5], [1.5, 1, 2])])
+def test_within_bounds_and_norm_scores_are_linear(
+    model: Any, y: Any, fit_intercept: bool, bounds: Any
+) -> None:
+    model.set_params(data_norm=2.0, feature_bounds=bounds, fit_intercept=fit_intercept).fit(X, y)
+    linear = X @ model.coef_.T + model.intercept_
+    found = scores(model, X)
+    np.testing.assert_allclose(found, np.reshape(linear, found.shape), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("model", "y"), [*classifiers(), *regressors()])
+def test_longer_rows_are_predicted_as_they_were_trained(model: Any, y: Any) -> None:
+    model.fit(X, y)
+    far = 50 * X
+    found = scores(model, far)
+    linear = scale_rows(far, 1.0) @ model.coef_.T + model.intercept_
+    np.testing.assert_allclose(found, np.reshape(linear, found.shape), rtol=1e-9, atol=1e-12)
+
+
+def test_values_beyond_the_bounds_count_as_the_bounds() -> None:
+    model = PrivateRidge(feature_bounds=([0, 0, 0], [1, 2, 4]), data_norm=9.0, **QUICK).fit(X, Y)
+    np.testing.assert_array_equal(
+        model.predict([[7.0, -3.0, 1.0]]), model.predict([[1.0, 0.0, 1.0]])
+    )
+
+
+@pytest.mark.parametrize("bounds", [None, ([-1, -2, 0], [1, 1, 3])])
+def test_the_fit_is_the_engine_on_mapped_rows(bounds: Any) -> None:
+    """The whole way by hand: map, scale, append the constant, pad, train, divide out."""
+    model = PrivateLogisticRegression(classes=[0, 1], feature_bounds=bounds, n_public=70, **QUICK)
+    model.fit(X, LABELS)
+    low, high = (-1.0, 1.0) if bounds is None else (np.array(side) for side in bounds)
+    mapped = 2 * (np.clip(X, low, high) - low) / (high - low) - 1 if bounds else X
+    plan = model.plan_
+    rows = np.zeros((70, 4))
+    rows[:60, :3] = scale_rows(mapped, 1.0)
+    rows[:60, 3] = plan.intercept
+    targets = np.concatenate([2.0 * LABELS - 1, -np.ones(10)])
+    weights = train(
+        plan.run,
+        plan.loss,
+        rows,
+        targets,
+        feature_norm=plan.feature_norm,
+        clip=plan.clip,
+        randomness=SeededRandomness(3),
+    )
+    at = rows[:60] @ weights
+    np.testing.assert_allclose(model.decision_function(X), at, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("model", "y"), [*classifiers(), *regressors()])
+@pytest.mark.parametrize("bounds", [None, (-0.5, 0.5)])
+@pytest.mark.parametrize("kind", [csr_array, csr_matrix])
+def test_sparse_rows_give_the_same_model(model: Any, y: Any, bounds: Any, kind: Any) -> None:
+    thin = np.where(np.abs(X) > 0.4, 3 * X, 0.0)
+    model.set_params(feature_bounds=bounds, n_public=64)
+    dense = model.fit(thin, y).coef_
+    found = scores(model, thin)
+    np.testing.assert_allclose(model.fit(kind(thin), y).coef_, dense, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(scores(model, kind(thin)), found, rtol=1e-9, atol=1e-12)
+
+
+def test_an_entry_stored_twice_counts_as_its_sum() -> None:
+    twice = csr_array(
+        (np.array([3.0, 3.0, 1.0]), np.array([0, 0, 1]), np.array([0, 2, 3])), shape=(2, 2)
+    )
+    rows = RowMap(1.0, 0.0).training_rows(twice, 2).toarray()
+    np.testing.assert_allclose(rows, [[1.0, 0.0], [0.0, 1.0]], rtol=1e-9)
+    assert twice.nnz == 3, "the user's matrix was changed"
+
+
+def test_sparse_rows_need_bounds_that_keep_zeros() -> None:
+    model = PrivateRidge(feature_bounds=(0, 1), **QUICK)
+    with pytest.raises(InvalidInput, match="symmetric about 0"):
+        model.fit(csr_array(X), Y)
+
+
+def test_memory_mapped_and_narrow_rows(tmp_path: Path) -> None:
+    place = tmp_path / "rows.dat"
+    stored = np.memmap(place, dtype=np.float32, mode="w+", shape=X.shape)
+    stored[:] = X
+    stored.flush()
+    mapped = np.memmap(place, dtype=np.float32, mode="r", shape=X.shape)
+    model = PrivateLogisticRegression(classes=[0, 1], **QUICK)
+    wide = model.fit(X, LABELS).coef_
+    narrow = model.fit(mapped, LABELS).coef_
+    np.testing.assert_allclose(narrow, wide, rtol=1e-4)
+    precise = "gradients are computed in float32 and noise in float64"
+    assert precise in [assumption.text for assumption in model.certificate_.assumptions]
+
+
+@given(
+    arrays(
+        np.float64,
+        (4, 3),
+        elements=st.floats(allow_nan=False, allow_infinity=False),
+    ),
+    st.sampled_from([np.float32, np.float64]),
+    st.floats(0.01, 100.0),
+    st.sampled_from([None, (-1.0, 1.0), (-2.0, 7.0)]),
+)
+def test_no_row_is_longer_than_promised(rows: Any, dtype: Any, norm: float, bounds: Any) -> None:
+    """In exact arithmetic: what the gradient bound rests on."""
+    with np.errstate(over="ignore"):
+        given_rows = rows.astype(dtype)
+    given_rows[~np.isfinite(given_rows)] = 0
+    low, high = bounds_of_columns(bounds, 3)
+    with np.errstate(all="ignore"):
+        found = RowMap(norm, 0.5 * norm, low, high).training_rows(given_rows, 5)
+    assert found.dtype == dtype
+    assert np.all(np.isfinite(found))
+    for row in found:
+        size = sum(Fraction(float(value)) ** 2 for value in row)
+        assert size <= Fraction(norm) ** 2 + (Fraction(norm) / 2) ** 2
+
+
+@pytest.mark.parametrize("bounds", [None, (-0.4, 0.4)])
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_rows_do_not_see_each_other(bounds: Any, kind: Any) -> None:
+    """Bit by bit: whatever is done to a row depends on that row alone."""
+    row_map = RowMap(0.5, 0.25, *bounds_of_columns(bounds, 3))
+    together = row_map.training_rows(kind(X), len(X))
+    for place in range(len(X)):
+        alone = row_map.training_rows(kind(X[place : place + 1]), 1)
+        difference = together[[place]] - alone
+        assert abs(difference).max() == 0
+
+
+def test_absent_records_have_no_constant_feature_either() -> None:
+    for rows in (X[:3], csr_array(X[:3])):
+        found = RowMap(1.0, 0.5).training_rows(rows, 5)
+        dense = found if isinstance(found, np.ndarray) else found.toarray()
+        assert dense.shape == (5, 4)
+        assert not dense[3:].any()
+        assert np.all(dense[:3, 3] == 0.5)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 40.0])
+def test_units_do_not_matter(unit: float) -> None:
+    """Columns with bounds and targets with a range may be measured in anything."""
+    plain = PrivateRidge(feature_bounds=(-1, 1), target_bound=(-1, 2), **QUICK).fit(X, Y)
+    other = PrivateRidge(feature_bounds=(-unit, unit), target_bound=(-unit, 2 * unit), **QUICK).fit(
+        unit * X, unit * Y
+    )
+    np.testing.assert_allclose(other.predict(unit * X), unit * plain.predict(X), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "reason"),
+    [
+        (3.0, "must be a pair"),
+        ((0, [1, 2]), "3 numbers each"),
+        ((1, 0), "low < high"),
+        ((0, [1, 1, 0]), "drop columns"),
+        ((0, np.inf), "finite"),
+        (("a", "b"), "must be a pair"),
+    ],
+)
+def test_bounds_that_are_none(bounds: Any, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        bounds_of_columns(bounds, 3)
