@@ -4,7 +4,8 @@
 #   make demo      setup, then the guided tour of the library
 #   make test      lint, types, doctests and the whole test suite
 #   make falsify   the long search for a run that leaks more than its certificate says
-#   make bench     timings of the accountant
+#   make bench     timings of the accountant and of training
+#   make bench-peers   environments for the libraries that training is timed beside
 #   make lock      resolve the dependencies again and rewrite locks/
 #   make clean     delete the environments and everything that was built
 #
@@ -27,7 +28,7 @@ INSTALL_SELF = $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint types suite falsify bench lock clean
+.PHONY: help setup demo test lint types suite falsify bench bench-peers lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -50,10 +51,26 @@ suite: $(TEST)
 	$(BIN)/python -m pytest -n $(JOBS)
 
 falsify: $(RUN)
-	$(BIN)/python -m dplateau.audit.falsify --settings 600 --seed 1 --state .falsify/seed-1.jsonl
+	$(BIN)/python -m dplateau.audit.falsify --settings 2400 --seed 1 --state .falsify/seed-1.jsonl
 
 bench: $(RUN)
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/training.py
+
+# The peers of the training benchmark, each in an environment of its own and none of them locked.
+# One that cannot be installed is left out, and the benchmark says so.
+PEERS := torch jax diffprivlib blackjax
+PEER_torch := torch==2.13.0 opacus
+PEER_jax := jax
+PEER_blackjax := blackjax
+PEER_diffprivlib := diffprivlib scikit-learn==1.6.1
+
+bench-peers: $(PEERS:%=.venv-peers-%/bin/python)
+
+.venv-peers-%/bin/python:
+	$(PYTHON) -m venv .venv-peers-$*
+	.venv-peers-$*/bin/python -m pip install --quiet --disable-pip-version-check $(PEER_$*) \
+		|| rm -rf .venv-peers-$*
 
 # Some systems ship venv without its copy of pip; their own pip then fills the environment.
 $(BIN)/python:
@@ -91,5 +108,5 @@ lock:
 	rm -rf $(LOCKER)
 
 clean:
-	rm -rf $(VENV) $(LOCKER) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .falsify
+	rm -rf $(VENV) $(LOCKER) $(PEERS:%=.venv-peers-%) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .falsify
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

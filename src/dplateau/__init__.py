@@ -27,6 +27,7 @@ _HOMES = {
         "ProjectedLangevin",
         "Schedule",
     ),
+    "dplateau.audit": ("AuditReport", "audit_trainer", "worst_case_pair"),
     "dplateau.certificates": (
         "Calibration",
         "Certificate",
@@ -40,11 +41,33 @@ _HOMES = {
         "noise_needed",
         "per_record",
     ),
-    "dplateau.errors": ("DplateauError", "InvalidInput", "NotApplicable"),
+    "dplateau.errors": ("DplateauError", "InvalidInput", "NotApplicable", "PrivacyLeakWarning"),
+    "dplateau.estimators": (
+        "PrivateHuberRegressor",
+        "PrivateLinearSVC",
+        "PrivateLogisticRegression",
+        "PrivateRidge",
+    ),
+    "dplateau.planning": ("Plan", "plan"),
+    "dplateau.sampling": (
+        "LangevinSampler",
+        "MixingCertificate",
+        "OffCenterBall",
+        "Polytope",
+        "Potential",
+        "Samples",
+        "Simplex",
+        "certify_mixing",
+        "largest_learning_rate",
+        "sample",
+        "theorem_4_2",
+        "tv_over_steps",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AuditReport",
     "Ball",
     "Body",
     "Box",
@@ -57,21 +80,42 @@ __all__ = [
     "DplateauError",
     "Holder",
     "InvalidInput",
+    "LangevinSampler",
     "LossGeometry",
+    "MixingCertificate",
     "NoisyGD",
     "NoisySGD",
     "NotApplicable",
+    "OffCenterBall",
     "OnePassSGD",
+    "Plan",
+    "Polytope",
+    "Potential",
+    "PrivacyLeakWarning",
+    "PrivateHuberRegressor",
+    "PrivateLinearSVC",
+    "PrivateLogisticRegression",
+    "PrivateRidge",
     "ProjectedLangevin",
+    "Samples",
     "Schedule",
+    "Simplex",
     "__version__",
+    "audit_trainer",
     "calibrate",
     "certify",
+    "certify_mixing",
     "compare",
     "compose",
     "epsilon_over_steps",
+    "largest_learning_rate",
     "noise_needed",
     "per_record",
+    "plan",
+    "sample",
+    "theorem_4_2",
+    "tv_over_steps",
+    "worst_case_pair",
 ]
 
 if TYPE_CHECKING:
@@ -89,6 +133,7 @@ if TYPE_CHECKING:
         ProjectedLangevin,
         Schedule,
     )
+    from dplateau.audit import AuditReport, audit_trainer, worst_case_pair
     from dplateau.certificates import (
         Calibration,
         Certificate,
@@ -102,7 +147,28 @@ if TYPE_CHECKING:
         noise_needed,
         per_record,
     )
-    from dplateau.errors import DplateauError, InvalidInput, NotApplicable
+    from dplateau.errors import DplateauError, InvalidInput, NotApplicable, PrivacyLeakWarning
+    from dplateau.estimators import (
+        PrivateHuberRegressor,
+        PrivateLinearSVC,
+        PrivateLogisticRegression,
+        PrivateRidge,
+    )
+    from dplateau.planning import Plan, plan
+    from dplateau.sampling import (
+        LangevinSampler,
+        MixingCertificate,
+        OffCenterBall,
+        Polytope,
+        Potential,
+        Samples,
+        Simplex,
+        certify_mixing,
+        largest_learning_rate,
+        sample,
+        theorem_4_2,
+        tv_over_steps,
+    )
 
 
 def __getattr__(name: str) -> Any:

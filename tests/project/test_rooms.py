@@ -28,11 +28,17 @@ ROOMS = (
     "numerics",
     "curves",
     "algorithms",
+    "losses",
     "shifts",
     "bounds",
     "verify",
     "certificates",
     "audit",
+    "engines",
+    "planning",
+    "estimators",
+    "tables",
+    "sampling",
     "plots",
     "__init__",
     "cli",
@@ -49,6 +55,8 @@ NARROW = {
     "algorithms": ("errors", "numerics.types"),
     "verify": ("errors", "algorithms"),
     "audit": ("errors", "algorithms", "numerics.types", "numerics.compiled"),
+    "losses": ("errors", "algorithms", "numerics.types"),
+    "engines": ("errors", "algorithms", "losses", "numerics.types", "numerics.compiled"),
 }
 NOT_NARROW = {"audit": AUDIT_DRIVERS}
 
@@ -59,6 +67,9 @@ ONLY_IN = {
     "rich": ("cli",),
     "dp_accounting": ("verify",),
     "numba": ("numerics.compiled",),
+    "cryptography": ("engines",),
+    "sklearn": ("estimators",),
+    "pyarrow": ("tables",),
 }
 
 # All that these rooms may import from outside, the standard library apart.

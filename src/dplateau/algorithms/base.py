@@ -300,14 +300,14 @@ class Run:
             "domain": self.domain,
             "loss": self.loss,
             "dimension": self.dimension,
-            "momentum": self.momentum or None,
-            "average_last": self.average_last if self.average_last > 1 else None,
             self.noise.name: self.noise.value,
             "noise_kind": self.noise_kind,
             "neighbors": self.neighbors,
             "release": self.release,
         }
-        return found
+        # Plain runs are described as they were before there were others.
+        extra = {"momentum": (self.momentum, 0.0), "average_last": (self.average_last, 1)}
+        return found | {name: value for name, (value, usual) in extra.items() if value != usual}
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some arguments changed; a stated alternative replaces the old one.
@@ -317,7 +317,7 @@ class Run:
         >>> run.replace(steps=20).steps
         20
         """
-        found = {name: value for name, value in self.parameters().items() if value is not None}
+        found = self.parameters()
         for group in ALTERNATIVES:
             if any(name in changes for name in group):
                 found = {name: value for name, value in found.items() if name not in group}
