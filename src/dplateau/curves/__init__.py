@@ -3,6 +3,7 @@
 from dplateau.curves.averaged import AveragedLossCurve
 from dplateau.curves.base import PrivacyCurve
 from dplateau.curves.closed import GaussianCurve, LaplaceCurve
+from dplateau.curves.closed_recursion import ClosedRecursionCurve
 from dplateau.curves.combined import (
     AdvancedCompositionCurve,
     BasicCompositionCurve,
@@ -12,15 +13,19 @@ from dplateau.curves.combined import (
     NaiveCompositionCurve,
     SubsampledCurve,
 )
+from dplateau.curves.concentrated import ConcentratedCurve
 from dplateau.curves.loss import LossCurve
 from dplateau.curves.renyi import RenyiCurve
 from dplateau.curves.tabulated import TabulatedComposition
+from dplateau.curves.used_once import RecursionCurve, Stretch, UsedOnceCurve
 
 __all__ = [
     "AdvancedCompositionCurve",
     "AveragedLossCurve",
     "BasicCompositionCurve",
     "BestCurve",
+    "ClosedRecursionCurve",
+    "ConcentratedCurve",
     "GaussianCurve",
     "GroupCurve",
     "LaplaceCurve",
@@ -28,7 +33,10 @@ __all__ = [
     "MixtureCurve",
     "NaiveCompositionCurve",
     "PrivacyCurve",
+    "RecursionCurve",
     "RenyiCurve",
+    "Stretch",
     "SubsampledCurve",
     "TabulatedComposition",
+    "UsedOnceCurve",
 ]

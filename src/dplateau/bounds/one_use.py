@@ -1,0 +1,241 @@
+"""A record that takes part in one step, and the steps after it, in units of the noise.
+
+Both runs take the same steps once the record's turn is over, so each later step multiplies the
+hockey stick between them by a factor below one (docs/theory/contraction.md). What the bounds of
+this kind share stands here: how far the step of a common batch leaves two states apart, how well
+the shift program hides the use, and the curves made of both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dplateau.algorithms import OnePassSGD, Run
+from dplateau.bounds.base import Assumption, Witness
+from dplateau.bounds.iteration import CONTRACTION, has_schedule
+from dplateau.bounds.step_maps import StepMap, why_no_geometry
+from dplateau.curves import GaussianCurve, LaplaceCurve, PrivacyCurve, Stretch, UsedOnceCurve
+from dplateau.curves.used_once import NoiseKind
+from dplateau.errors import InvalidInput
+from dplateau.shifts import Linear
+from dplateau.shifts.closed_forms import (
+    bounded_sum_of_squares,
+    decay_rate,
+    geometric_sum,
+    one_pass_factor,
+)
+
+LIPSCHITZ = "Lipschitz"
+# Classes of losses whose modulus is linear, the smaller one first: they feed the shift program.
+_LINEAR = (CONTRACTION, "smooth")
+# Up to here every number of later steps is told apart; beyond, only about every twentieth part.
+_EXACT_KNOTS, _KNOT_RATIO = 32, 1.05
+_ROUND_UP = 1 + 1e-12
+_UP = 1 + 1e-15
+
+
+@dataclass(frozen=True)
+class OneUse:
+    """One use of a record and the steps after it; lengths in units of the noise.
+
+    ``step`` is how far the record moves its step, ``reach`` how far apart the step of a common
+    batch leaves two states of the domain at most, ``slope`` the Lipschitz constant of such a step
+    (infinite if none is known).
+    """
+
+    noise_kind: NoiseKind
+    step: float
+    reach: float
+    slope: float
+    diameter: float
+
+    def first(self) -> PrivacyCurve:
+        """Return the curve of the iterate that the record's own step makes."""
+        family = GaussianCurve if self.noise_kind == "gaussian" else LaplaceCurve
+        return family(self.step)
+
+    def distance(self, later: int) -> float:
+        """Return mu of the shift program after ``later`` more steps (infinite if it has none).
+
+        The shift is spread over all steps from the use on; if the use can move further than the
+        domain is wide, it may also be spread over the later steps alone.
+        """
+        if later == 0:
+            return self.step
+        if self.noise_kind != "gaussian" or math.isinf(self.slope):
+            return math.inf
+        if self.slope > 1:
+            weights = geometric_sum(-2 * decay_rate(self.slope), later + 1)
+            return self.step / math.sqrt(weights) * _ROUND_UP
+        found = self.step * math.sqrt(one_pass_factor(self.slope, later + 1, 1))
+        if self.diameter < self.step:
+            square = bounded_sum_of_squares(self.slope, 0.0, 1.0, self.diameter, later)
+            found = min(found, math.sqrt(square))
+        return found * _ROUND_UP
+
+    def record_curve(self, later: int, *, shifts: bool = True) -> PrivacyCurve:
+        """Return the curve of a record that ``later`` more steps follow."""
+        if later == 0:
+            return self.first()
+        ages = [*knots(later), later] if shifts else [0, later]
+        parts = [Stretch(age, self._known(age, shifts), 1, float(age == later)) for age in ages]
+        return UsedOnceCurve(self.noise_kind, self.reach, tuple(parts))
+
+    def average_curve(
+        self, ages: Sequence[int], count: int, first_share: float, share: float
+    ) -> UsedOnceCurve:
+        """Return the curve of an iterate drawn among ``count``, by the given knots.
+
+        The iterate of the use itself is drawn with probability ``first_share``, each later one
+        with ``share``.
+        """
+        _check_knots(ages, count)
+        parts = [
+            Stretch(age, self.distance(age), end - age, share if age else first_share)
+            for age, end in pairwise([*ages, count])
+        ]
+        return UsedOnceCurve(self.noise_kind, self.reach, tuple(parts))
+
+    def _known(self, age: int, shifts: bool) -> float:
+        return self.distance(age) if shifts or age == 0 else math.inf
+
+
+def knots(count: int) -> list[int]:
+    """Return the numbers of later steps, below ``count``, that are told apart."""
+    found = list(range(min(count, _EXACT_KNOTS)))
+    while found and (following := math.ceil(found[-1] * _KNOT_RATIO + 1e-9)) < count:
+        found.append(max(following, found[-1] + 1))
+    return [age for age in found if age < count]
+
+
+def _check_knots(ages: Sequence[int], count: int) -> None:
+    inside = len(ages) > 0 and ages[0] == 0 and ages[-1] < count
+    # The first iterate has a share of its own, so it stands alone.
+    alone = count == 1 or (len(ages) > 1 and ages[1] == 1)
+    if not (inside and alone and all(a < b for a, b in pairwise(ages))):
+        raise InvalidInput(f"knots must rise from 0, 1 to below {count}; the witness has {ages!r}")
+
+
+def common_map(run: Run) -> StepMap:
+    """Return the step map of batches that both neighbours share: whole, the last one shorter."""
+    assert run.loss is not None
+    smallest = run.n % int(run.batch_size) or run.batch_size
+    return StepMap(loss=run.loss, l2=run.l2, least_fraction=smallest / run.batch_size)
+
+
+def reaches(maps: StepMap, learning_rate: float, diameter: float) -> dict[str, float]:
+    """Return how far apart a common step leaves two states of the domain, by class of losses."""
+    if math.isinf(diameter):
+        return dict.fromkeys((*maps.moduli(learning_rate), LIPSCHITZ), math.inf)
+    found = {
+        losses: modulus(diameter) * _UP for losses, modulus in maps.moduli(learning_rate).items()
+    }
+    jump = 2 * learning_rate * maps.loss.lipschitz * maps.most_fraction
+    found[LIPSCHITZ] = (abs(1 - learning_rate * maps.l2) * diameter + jump) * _UP
+    return found
+
+
+def noise_unit(run: Run) -> float:
+    """Return the noise in parameter space: its standard deviation, or the Laplace scale."""
+    nu = run.iterate_std
+    assert isinstance(nu, float)
+    return nu if run.noise_kind == "gaussian" else nu / math.sqrt(2.0)
+
+
+def reach_witness(run: Run, maps: StepMap, among: Sequence[str] | None = None) -> Witness:
+    """Return the class of losses with the smallest reach (of some classes), and that reach."""
+    eta = run.learning_rate
+    assert isinstance(eta, float)
+    found = reaches(maps, eta, run.diameter)
+    losses = min(found if among is None else among, key=lambda name: found[name])
+    # A reach without end says nothing, and JSON has no number for it.
+    return {"losses": losses, "reach": found[losses] if math.isfinite(found[losses]) else None}
+
+
+def checked_reach(run: Run, maps: StepMap, witness: Witness) -> float:
+    """Return the reach of the witness's class of losses, anew and in units of the noise."""
+    eta = run.learning_rate
+    assert isinstance(eta, float)
+    found = reaches(maps, eta, run.diameter)
+    if witness["losses"] not in found:
+        raise InvalidInput(
+            f"the run does not justify {witness['losses']!r}; it has {', '.join(found)}"
+        )
+    return found[str(witness["losses"])] / noise_unit(run) * _UP
+
+
+def one_use(run: Run, witness: Witness) -> OneUse:
+    """Return the run of a record that is used once, by the witness's classes of losses."""
+    eta = run.learning_rate
+    assert isinstance(eta, float)
+    assert run.loss is not None
+    maps, unit = common_map(run), noise_unit(run)
+    step = run.neighbor_factor * eta * run.loss.lipschitz / run.batch_size
+    return OneUse(
+        noise_kind=run.noise_kind,
+        step=step / unit * _UP,
+        reach=checked_reach(run, maps, witness),
+        slope=_slope(maps, eta, witness.get("shifts_by")),
+        diameter=run.diameter / unit * _UP,
+    )
+
+
+def shifts_by(run: Run) -> str | None:
+    """Return the class of losses whose linear modulus serves the shift program, if there is one."""
+    if run.noise_kind != "gaussian":
+        return None
+    assert isinstance(run.learning_rate, float)
+    found = common_map(run).moduli(run.learning_rate)
+    return next((name for name in _LINEAR if isinstance(found.get(name), Linear)), None)
+
+
+def _slope(maps: StepMap, eta: float, losses: object) -> float:
+    if losses is None:
+        return math.inf
+    modulus = maps.moduli(eta).get(str(losses))
+    if not isinstance(modulus, Linear):
+        raise InvalidInput(f"the shift program needs a linear modulus; {losses!r} has none here")
+    return modulus.c
+
+
+def why_not_one_use(
+    run: Run, kinds: tuple[type[Run], ...] = (OnePassSGD,), *, bounded: bool = True
+) -> str | None:
+    """Return why the run does not use each record once with known constants, or None."""
+    if not isinstance(run, kinds):
+        return f"is about {' or '.join(kind.kind for kind in kinds)}; yours is {run.kind}"
+    if has_schedule(run):
+        return "needs the same learning rate and noise at every step; yours has a schedule"
+    if bounded and math.isinf(run.diameter):
+        return "needs a bounded domain: pass domain=Ball(radius=...) and project every iterate"
+    # Laplace noise is as good here, but for the shift program.
+    return why_no_geometry(run if run.noise_kind == "gaussian" else _as_gaussian(run))
+
+
+def why_nothing_hides(run: Run) -> str | None:
+    """Return why neither the domain nor a contraction hides a record after its use, or None."""
+    if math.isfinite(run.diameter) or shifts_by(run) is not None:
+        return None
+    return (
+        "needs a bounded domain (domain=Ball(radius=...)), or Gaussian noise and smooth losses "
+        "(smoothness=...)"
+    )
+
+
+def _as_gaussian(run: Run) -> Run:
+    return run.replace(noise_kind="gaussian")
+
+
+def one_use_assumptions(run: Run, losses: Sequence[str]) -> tuple[Assumption, ...]:
+    """Return what these bounds add to the usual assumptions."""
+    named = " or ".join(losses)
+    found = [
+        Assumption(f"every record's loss is {named}, as declared", "declared"),
+        Assumption("the ridge term covers every coordinate, the intercept included", "declared"),
+    ]
+    if run.domain is not None:
+        found.append(Assumption("every iterate is projected onto the convex domain", "declared"))
+    return tuple(found)
