@@ -23,6 +23,7 @@ from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSG
 from dplateau.algorithms import Run
 from dplateau.audit import lower_bound
 from dplateau.bounds.registry import BOUNDS
+from dplateau.bounds.split_modulus import FixedSizeModulus, candidate
 from dplateau.numerics.types import FloatArray
 
 # What quadrature and the sum over outcomes may be wrong by, in epsilon (seen: below 3e-4).
@@ -42,6 +43,10 @@ KINDS = (
     "shuffle_once",
     "reshuffle",
     "one_pass",
+    "fixed_nonsmooth",
+    "fixed_nonconvex",
+    "fixed_holder",
+    "poisson_replace_nonconvex",
 )
 _NODES = np.array([-math.sqrt(0.6), 0.0, math.sqrt(0.6)])
 _SHARES = np.array([5.0, 8.0, 5.0]) / 18.0
@@ -241,7 +246,7 @@ class Attacker:
         noise = eta * lipschitz / batch * np.exp(draw.uniform(-0.9, 1.2))
         cell = noise / 4
         domain = Ball(cell * int(draw.integers(4, 40))) if draw.random() < 0.4 else None
-        replaced = kind in ("poisson_replace", "fixed") or (
+        replaced = kind.startswith(("poisson_replace", "fixed")) or (
             not kind.startswith("poisson") and draw.random() < 0.4
         )
         options: dict[str, Any] = {
@@ -252,7 +257,11 @@ class Attacker:
             "loss": LossGeometry(
                 lipschitz=lipschitz,
                 convex=self.convex,
-                smoothness=math.inf if "nonsmooth" in kind else smoothness,
+                smoothness=math.inf if kind.endswith(("nonsmooth", "holder")) else smoothness,
+                # A ramp of this height and width differs by at most constant * distance^exponent.
+                holder=(0.5, lipschitz * draw.uniform(0.3, 2.0) / math.sqrt(noise))
+                if kind.endswith("holder")
+                else None,
             ),
             "neighbors": "replace" if replaced else "add_remove",
             "release": "last",
@@ -298,8 +307,11 @@ class Attacker:
             ends = [float(draw.choice([-loss.lipschitz, loss.lipschitz]))] * 2
         if not self.convex and draw.random() < 0.5:
             ends = ends[::-1]
-        cells = math.ceil(abs(ends[1] - ends[0]) / loss.smoothness / example.cell - 1e-9)
-        width = 1e-9 if math.isinf(loss.smoothness) else max(cells, 1) * example.cell
+        rise = abs(ends[1] - ends[0])
+        least = (rise / loss.holder[1]) ** 2 if loss.holder else rise / loss.smoothness
+        cells = math.ceil(least / example.cell - 1e-9)
+        sharp = math.isinf(loss.smoothness) and loss.holder is None
+        width = 1e-9 if sharp else max(cells, 1) * example.cell
         at = round(draw.normal(0.0, 12.0)) * example.cell
         return Ramp(ends[0], ends[1], at, width)
 
@@ -353,6 +365,24 @@ def test_no_claim_is_below_the_exact_loss(kind: str, seed: int) -> None:
     assert found
     for name, claim in found.items():
         assert claim >= epsilon * (1 - TOLERANCE) - 1e-9, (name, delta, example)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("fixed_")])
+def test_every_plan_of_the_split_form_is_a_proof(kind: str, seed: int) -> None:
+    """Also those that no search would choose: a start of any size, absorbed over few steps."""
+    attacker = Attacker(kind, 100 + seed)
+    delta = float(10 ** attacker.random.uniform(-5.0, -1.5))
+    *_, (example, epsilon) = attacker.worst(delta, 25)
+    bound = FixedSizeModulus()
+    run = example.run
+    for losses, setting in bound.settings(run, bound.cap(run, delta)).items():
+        for last_steps in range(1, run.steps):
+            _, plan = candidate(setting, last_steps)
+            assert plan is not None
+            witness = {"losses": losses, "batch_cap": run.batch_size, **plan}
+            claim = bound.curve(run, witness).epsilon(delta)
+            assert claim >= epsilon * (1 - TOLERANCE) - 1e-9, (losses, last_steps, example)
 
 
 @pytest.mark.parametrize(("size", "steps"), [(1, 3), (1, 5), (2, 5)])

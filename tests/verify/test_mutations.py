@@ -94,6 +94,25 @@ HARMLESS = {
         # A cap that no batch exceeds anyway.
         "witness.batch_cap",
     ),
+    # Enough steps have been taken for one more or fewer not to matter.
+    "fixed_size_recursion": ("run.steps",),
+    # Laplace noise has an epsilon at delta = 0 already.
+    "one_pass_laplace": ("claimed_delta",),
+    # With the noise stated on the gradient, the step's length is no part of these claims.
+    "mixing_rdp": ("run.learning_rate",),
+    "random_stop_rdp": ("run.learning_rate", "witness.orders.*"),
+    # Another choice of the steps that are told apart is another proof, next to as good.
+    "random_stop_mean": ("witness.knots.*",),
+    "shuffled_pass": ("witness.knots.*",),
+    # The plateau is the same for every number of steps; noise in units of the gradient leaves it.
+    "asoodeh_diaz_closed": ("run.steps",),
+    "*_modulus": (
+        "claimed_delta",
+        "run.steps",
+        "run.n",
+        "witness.swap_share",
+        "witness.blocks.*.1",
+    ),
     "*_split": (
         "claimed_delta",
         "run.steps",
@@ -277,6 +296,9 @@ def test_there_are_enough_certificates() -> None:
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 STEPS: Found = {"learning_rate": 0.5, "l2": 0.2, "loss": SMOOTH, "release": "last"}
 SAMPLED: Found = {"n": 200, "batch_size": 10, "steps": 60, "noise_multiplier": 3.0, **STEPS}
+BOUNDED: Found = {**STEPS, "domain": Ball(0.2)}
+STOPPED: Found = {**BOUNDED, "release": "random_stop"}
+MILD = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.02))
 OTHERS: dict[str, Run] = {
     "rdp_composition": NoisySGD(**{**SAMPLED, "release": "all"}),
     "iteration_rdp": NoisyGD(n=50, steps=40, noise_multiplier=4.0, **STEPS),
@@ -302,6 +324,35 @@ OTHERS: dict[str, Run] = {
     "poisson_replace_split": NoisySGD(**SAMPLED, neighbors="replace"),
     "poisson_replace_group": NoisySGD(**SAMPLED, neighbors="replace"),
     "fixed_size_split": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+    "fixed_size_modulus": NoisySGD(
+        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.05), "loss": MILD},
+        neighbors="replace",
+        sampling="fixed",
+    ),
+    "poisson_replace_modulus": NoisySGD(
+        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.05), "loss": MILD},
+        neighbors="replace",
+    ),
+    "asoodeh_diaz_closed": NoisySGD(
+        **{**SAMPLED, "domain": Ball(0.01)}, neighbors="replace", sampling="fixed"
+    ),
+    "poisson_recursion": NoisySGD(**SAMPLED, domain=Ball(0.01)),
+    "fixed_size_recursion": NoisySGD(
+        **SAMPLED, neighbors="replace", sampling="fixed", domain=Ball(0.01)
+    ),
+    "one_pass_hockey_stick": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **BOUNDED),
+    "one_pass_hybrid": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **BOUNDED),
+    "one_pass_laplace": OnePassSGD(
+        n=31, batch_size=3, noise_std=0.5, noise_kind="laplace", dimension=1, **BOUNDED
+    ),
+    "mixing_rdp": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **BOUNDED),
+    "shuffled_pass": CyclicSGD(
+        n=31, batch_size=3, epochs=1, order="shuffle_once", noise_std=0.5, **BOUNDED
+    ),
+    "random_stop_contraction": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),
+    "random_stop_lipschitz": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),
+    "random_stop_mean": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),
+    "random_stop_rdp": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),
 }
 
 

@@ -34,6 +34,7 @@ SMOOTH = LossGeometry(lipschitz=2.0, convex=True, smoothness=0.5)
 STEPS: Found = {"learning_rate": 0.4, "l2": 0.1, "loss": SMOOTH, "release": "last"}
 SAMPLED: Found = {"n": 400, "batch_size": 8, "steps": 150, "noise_multiplier": 2.0, **STEPS}
 NONCONVEX = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02)
+WEAKLY_SMOOTH = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.01))
 RUNS: dict[str, Run] = {
     "full batch": NoisyGD(n=100, steps=300, noise_multiplier=5.0, **STEPS),
     "full batch, one step": NoisyGD(n=10, steps=1, noise_std=1.5, **STEPS),
@@ -59,12 +60,34 @@ RUNS: dict[str, Run] = {
         n=5000, sampling_rate=0.01, epochs=3, noise_multiplier=1.0, release="all"
     ),
     "Poisson, replace": NoisySGD(**SAMPLED, neighbors="replace"),
+    "Poisson, replace, released": NoisySGD(
+        n=5000,
+        sampling_rate=0.01,
+        epochs=3,
+        noise_multiplier=1.0,
+        neighbors="replace",
+        release="all",
+    ),  # fmt: skip
     "Poisson, every record": NoisySGD(n=20, batch_size=20, steps=30, noise_multiplier=4.0, **STEPS),
     "Poisson, domain, no ridge": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.05)}),
     "Poisson, nonconvex": NoisySGD(
         **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.03), "loss": NONCONVEX}
     ),
     "fixed size": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+    "fixed size, nonconvex": NoisySGD(
+        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.03), "loss": NONCONVEX},
+        neighbors="replace",
+        sampling="fixed",
+    ),
+    "fixed size, weakly smooth": NoisySGD(
+        **{**SAMPLED, "steps": 2000, "domain": Ball(0.03), "loss": WEAKLY_SMOOTH},
+        neighbors="replace",
+        sampling="fixed",
+    ),
+    "Poisson, replace, weakly smooth": NoisySGD(
+        **{**SAMPLED, "steps": 2000, "domain": Ball(0.03), "loss": WEAKLY_SMOOTH},
+        neighbors="replace",
+    ),
     "cyclic": CyclicSGD(n=43, batch_size=5, steps=77, noise_multiplier=2.0, **STEPS),
     "shuffled once": CyclicSGD(
         n=43, batch_size=5, steps=77, order="shuffle_once", noise_multiplier=2.0, **STEPS
@@ -73,6 +96,41 @@ RUNS: dict[str, Run] = {
         n=43, batch_size=5, epochs=8, order="reshuffle", noise_multiplier=2.0, **STEPS
     ),
     "one pass": OnePassSGD(n=30, batch_size=4, noise_std=1.0, **STEPS),
+    "one pass, domain": OnePassSGD(
+        n=30, batch_size=4, noise_std=1.0, neighbors="replace", domain=Ball(0.4), **STEPS
+    ),
+    "one pass, Laplace": OnePassSGD(
+        n=9, noise_std=3.0, noise_kind="laplace", dimension=1, domain=Box(0.0, 2.0), **STEPS
+    ),
+    "random stop": OnePassSGD(
+        n=400, noise_std=3.0, domain=Ball(0.3), **{**STEPS, "release": "random_stop"}
+    ),
+    "random stop, no domain": OnePassSGD(
+        n=30, batch_size=4, noise_std=1.0, **{**STEPS, "release": "random_stop"}
+    ),
+    "random stop, nonconvex": OnePassSGD(
+        n=25, noise_std=3.0, domain=Ball(0.1), **{**STEPS, "release": "random_stop"}
+    ).replace(loss=NONCONVEX),
+    "random stop, Laplace": OnePassSGD(
+        n=9,
+        noise_std=3.0,
+        noise_kind="laplace",
+        dimension=1,
+        domain=Box(0.0, 2.0),
+        **{**STEPS, "release": "random_stop"},
+    ),
+    "one shuffled epoch": CyclicSGD(
+        n=43, batch_size=5, epochs=1, order="reshuffle", noise_std=2.0, domain=Ball(0.2), **STEPS
+    ),
+    "narrow domain": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.005)}),
+    "narrow domain, replace, Laplace": NoisySGD(
+        **{**SAMPLED, "neighbors": "replace", "domain": Box(0.0, 0.01)},
+        noise_kind="laplace",
+        dimension=1,
+    ),
+    "narrow domain, fixed size": NoisySGD(
+        **{**SAMPLED, "domain": Ball(0.005)}, neighbors="replace", sampling="fixed"
+    ),
     "nonsmooth": NoisyGD(
         n=50,
         steps=200,
@@ -185,6 +243,24 @@ def test_a_bound_for_another_kind_of_run_is_refused() -> None:
     assert failed(verify(forged("full batch", "gd_contraction", run=nonconvex))) == "losses"
 
 
+def test_contraction_bounds_for_other_runs_are_refused() -> None:
+    stopped, walled = RUNS["random stop"].to_dict(), RUNS["one pass, domain"].to_dict()
+    name = "one pass, domain"
+    for bound in ("one_pass_hockey_stick", "one_pass_hybrid", "mixing_rdp"):
+        assert failed(verify(forged(name, bound, run=stopped))) == "release"
+        fast = {**walled, "momentum": 0.5}
+        assert failed(verify(forged(name, bound, run=fast))) == "plain steps"
+        loud = {**walled, "noise_kind": "laplace", "dimension": 1}
+        assert failed(verify(forged(name, bound, run=loud))) == "noise kind"
+    open_space = {key: value for key, value in walled.items() if key != "domain"}
+    assert failed(verify(forged(name, "one_pass_hybrid", run=open_space))) == "domain"
+    wider = {**walled, "domain": {"kind": "ball", "radius": 0.5}}
+    assert failed(verify(forged(name, "one_pass_hockey_stick", run=wider))) == "reach"
+    rough = {**stopped, "loss": {"convex": True, "lipschitz": 2.0}}
+    for bound in ("random_stop_contraction", "random_stop_mean"):
+        assert failed(verify(forged("random stop", bound, run=rough))) == "class of losses"
+
+
 def test_steps_that_expand_are_refused() -> None:
     fast = {**RUNS["full batch"].to_dict(), "learning_rate": 4.0}
     assert failed(verify(forged("full batch", "gd_contraction", run=fast))) == "contraction"
@@ -277,7 +353,11 @@ JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"bloc
         ("Poisson", "poisson_averaged"),
         ("Poisson, nonconvex", "poisson_modulus"),
         ("Poisson, replace", "poisson_replace_split"),
+        ("fixed size, nonconvex", "fixed_size_modulus"),
         ("shuffled once", "shuffle_once_average"),
+        ("random stop, no domain", "random_stop_mean"),
+        ("random stop", "random_stop_lipschitz"),
+        ("narrow domain", "poisson_recursion"),
     ],
 )
 def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:

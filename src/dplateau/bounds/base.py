@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -121,3 +121,12 @@ class Bound(ABC):
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return what the theorem adds to the assumptions that every claim makes."""
         return ()
+
+
+@runtime_checkable
+class KnowsRecords(Protocol):
+    """A bound that tells the records of an ordered run apart by their position."""
+
+    def record_curve(self, run: Run, position: int) -> PrivacyCurve:
+        """Return the curve of a record in the batch ``position`` (from 0) of each epoch."""
+        ...

@@ -33,11 +33,16 @@ def batch_cap(run: NoisySGD, delta: float) -> BatchCap:
     Up to the largest batch for which the step still contracts like 1 - eta l2 a larger cap is free,
     so the cap is raised to it.
     """
+    return cap_of(run, max(tail_cap(run, delta).records, _free_cap(run)))
+
+
+def tail_cap(run: NoisySGD, delta: float) -> BatchCap:
+    """Return the smallest cap that spends no more: for moduli that grow with every record."""
     budget = delta * _SHARE
-    by_tail = smallest_integer(
+    records = smallest_integer(
         lambda records: exceedance(run, records) <= budget, start=int(run.batch_size), limit=run.n
     )
-    return cap_of(run, max(by_tail, _free_cap(run)))
+    return cap_of(run, records)
 
 
 def cap_of(run: NoisySGD, records: int) -> BatchCap:

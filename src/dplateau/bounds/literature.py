@@ -90,6 +90,55 @@ def asoodeh_diaz_calmon(statement: str) -> Citation:
     )
 
 
+def asoodeh_online(statement: str) -> Citation:
+    """Return a citation of the contraction analysis of online learning, the longer version."""
+    return Citation(
+        "asoodeh2020online",
+        "Asoodeh, Shahab and Diaz, Mario and Calmon, Flavio P.",
+        "Privacy Analysis of Online Learning Algorithms via Contraction Coefficients",
+        2020,
+        "arXiv:2012.11035",
+        statement,
+    )
+
+
+def feldman(statement: str) -> Citation:
+    """Return a citation of privacy amplification by iteration."""
+    return Citation(
+        "feldman2018iteration",
+        "Feldman, Vitaly and Mironov, Ilya and Talwar, Kunal and Thakurta, Abhradeep",
+        "Privacy Amplification by Iteration",
+        2018,
+        "FOCS 2018, arXiv:1808.06651",
+        statement,
+    )
+
+
+def balle_mixing(statement: str) -> Citation:
+    """Return a citation of privacy amplification by mixing and diffusion."""
+    return Citation(
+        "balle2019mixing",
+        "Balle, Borja and Barthe, Gilles and Gaboardi, Marco and Geumlek, Joseph",
+        "Privacy Amplification by Mixing and Diffusion Mechanisms",
+        2019,
+        "NeurIPS 2019, arXiv:1905.12264",
+        statement,
+    )
+
+
+def asoodeh_diaz(statement: str) -> Citation:
+    """Return a citation of the convergence of the privacy loss without convexity."""
+    return Citation(
+        "asoodeh2023nonconvex",
+        "Asoodeh, Shahab and Diaz, Mario",
+        "Privacy Loss of Noisy Stochastic Gradient Descent Might Converge Even for Non-Convex"
+        " Losses",
+        2023,
+        "arXiv:2305.09903",
+        statement,
+    )
+
+
 def bravo(statement: str) -> Citation:
     """Return a citation of the amplification by iteration under a modulus of continuity."""
     return Citation(

@@ -9,7 +9,7 @@ import numpy as np
 from dplateau.algorithms import NoisySGD, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
-from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map
+from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
 from dplateau.bounds.poisson import why_no_capped_contraction, why_not_poisson
 from dplateau.curves import AveragedLossCurve
@@ -20,7 +20,8 @@ from dplateau.shifts import Chain, Modulus, ShiftPlan, evaluate, forward_distanc
 
 _MOST_LAST_STEPS = 4096
 _LEVELS = 32
-_MOST_STEPS_AT_ALL = 1 << 20
+# A start this much wider than the noise is not worth a plan (expanding steps without a domain).
+_HOPELESS = 1e6
 
 
 class PoissonModulus(Bound):
@@ -40,7 +41,7 @@ class PoissonModulus(Bound):
         assert isinstance(run, NoisySGD)
         if run.neighbors != "add_remove":
             return "is about neighbors='add_remove'; yours is 'replace'"
-        if not moduli_of(run, batch_cap(run, 1e-9)):
+        if not moduli_of(run, tail_cap(run, 1e-9)):
             return (
                 "is for losses whose steps do not contract; here the contraction that other bounds "
                 "use is never worse, or nothing but lipschitz=... was declared (say convex=True, "
@@ -51,13 +52,14 @@ class PoissonModulus(Bound):
     def plan(self, run: Run, delta: float) -> Witness:
         """Try classes of losses and numbers of last steps; keep the smallest epsilon."""
         assert isinstance(run, NoisySGD)
-        cap = batch_cap(run, delta)
+        cap = tail_cap(run, delta)
         found: list[tuple[float, Witness]] = []
         most = min(run.steps, _MOST_LAST_STEPS)
         for losses in moduli_of(run, cap):
             rough = [
                 (self._rough(run, cap, losses, int(count)), int(count))
-                for count in np.unique(np.r_[np.geomspace(1, most, 20).round(), _whole_run(run)])
+                for count in np.unique(np.r_[np.geomspace(1, most, 20).round(), run.steps])
+                if _start_distance(run, cap, losses, int(count)) <= _HOPELESS * _scales(run)[0]
             ]
             for _, count in sorted(rough)[:3]:
                 witness = self._witness(run, cap, losses, count)
@@ -66,14 +68,18 @@ class PoissonModulus(Bound):
 
     def _rough(self, run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> float:
         """Return the surrogate's second-order cost."""
-        shifts = _shifts(run, cap, losses, last_steps)
         nu, step = _scales(run)
-        drift = 2 * run.sampling_rate * step * shifts.sum() / nu**2
         sampling = last_steps * run.sampling_rate**2 * math.expm1(min((step / nu) ** 2, 50.0))
+        if last_steps == run.steps:
+            return sampling
+        shifts = _shifts(run, cap, losses, last_steps)
+        drift = 2 * run.sampling_rate * step * shifts.sum() / nu**2
         return float((shifts**2).sum() / nu**2 + drift) + sampling
 
     def _witness(self, run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> Witness:
-        shifts = _shifts(run, cap, losses, last_steps)
+        # All steps from equal states: plain composition, with nothing to absorb.
+        whole = last_steps == run.steps
+        shifts = np.zeros(1) if whole else _shifts(run, cap, losses, last_steps)
         level = shifts.max() / _LEVELS if shifts.max() > 0 else 1.0
         # Rounding a shift up keeps the plan feasible.
         rounded = np.ceil(shifts / level * (1 - 1e-12)) * level * (1 + 1e-12)
@@ -84,7 +90,7 @@ class PoissonModulus(Bound):
             "extra_delta": cap.extra_delta,
             "last_steps": last_steps,
             "start_distance": _start_distance(run, cap, losses, last_steps),
-            "blocks": [[count, shift] for count, shift, _ in blocks],
+            "blocks": [[last_steps if whole else count, shift] for count, shift, _ in blocks],
         }
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
@@ -94,6 +100,8 @@ class PoissonModulus(Bound):
         losses, last_steps = str(witness["losses"]), int(witness["last_steps"])
         blocks = [(int(count), float(shift)) for count, shift in witness["blocks"]]
         chain = _absorbing_chain(run, cap, losses, last_steps)
+        if sum(count for count, _ in blocks) != last_steps:
+            raise InvalidInput(f"the plan must cover {last_steps} steps")
         plan = ShiftPlan.from_dict(
             {
                 "start_step": 0,
@@ -101,7 +109,8 @@ class PoissonModulus(Bound):
                 "blocks": [[count, shift, 1.0] for count, shift in blocks],
             }
         )
-        if evaluate(plan, chain).final_distance > 0:
+        apart = chain.initial_distance > 0  # equal states stay equal: nothing to walk
+        if apart and evaluate(plan, chain).final_distance > 0:
             raise InvalidInput("the plan does not absorb its start")
         nu, step = _scales(run)
         shifts = sorted({shift for _, shift in blocks})
@@ -116,7 +125,7 @@ class PoissonModulus(Bound):
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the class of losses, and the cap on batches."""
         assert isinstance(run, NoisySGD)
-        classes = tuple(moduli_of(run, batch_cap(run, 1e-9)))
+        classes = tuple(moduli_of(run, tail_cap(run, 1e-9)))
         capped = Assumption("batches above a cap are charged to delta", "checked")
         return (*geometry_assumptions(run, classes, bounded=True), capped)
 
@@ -129,11 +138,6 @@ def moduli_of(run: NoisySGD, cap: BatchCap) -> dict[str, Modulus]:
     if why_no_capped_contraction(run) is None:
         found.pop(CONTRACTION, None)
     return found
-
-
-def _whole_run(run: NoisySGD) -> list[int]:
-    """Return all steps as a number of last steps, unless there are too many: plain composition."""
-    return [run.steps] if run.steps <= _MOST_STEPS_AT_ALL else []
 
 
 def _scales(run: NoisySGD) -> tuple[float, float]:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from dplateau.bounds.advanced_composition import AdvancedComposition
+from dplateau.bounds.altschuler_talwar import (
+    AtConvex,
+    AtConvexClosed,
+    AtStronglyConvex,
+    AtStronglyConvexClosed,
+)
+from dplateau.bounds.asoodeh_diaz import AsoodehDiazClosed
 from dplateau.bounds.base import Bound
+from dplateau.bounds.bravo_closed import BravoNonconvex, BravoWeaklySmooth
 from dplateau.bounds.cyclic_contraction import CyclicContraction
 from dplateau.bounds.gd_bounded import GdBounded
 from dplateau.bounds.gd_contraction import GdContraction
 from dplateau.bounds.gdp_composition import GdpComposition
 from dplateau.bounds.iteration_rdp import IterationRdp
+from dplateau.bounds.mixing_rdp import MixingRdp
 from dplateau.bounds.modulus import ModulusBound
 from dplateau.bounds.naive_composition import NaiveComposition
 from dplateau.bounds.one_pass_contraction import OnePassContraction
+from dplateau.bounds.one_pass_hockey_stick import OnePassHockeyStick
+from dplateau.bounds.one_pass_hybrid import OnePassHybrid
+from dplateau.bounds.one_pass_laplace import OnePassLaplace
 from dplateau.bounds.pld_composition import PldComposition
+from dplateau.bounds.pld_group import PldReplaceGroup
 from dplateau.bounds.poisson_forms import (
     PoissonAveraged,
     PoissonHighProbability,
@@ -20,8 +33,17 @@ from dplateau.bounds.poisson_forms import (
 )
 from dplateau.bounds.poisson_group import PoissonReplaceGroup
 from dplateau.bounds.poisson_modulus import PoissonModulus
+from dplateau.bounds.random_stop import (
+    RandomStopContraction,
+    RandomStopLipschitz,
+    RandomStopMean,
+)
+from dplateau.bounds.random_stop_rdp import RandomStopRdp
 from dplateau.bounds.rdp_composition import RdpComposition
+from dplateau.bounds.sampled_recursion import FixedSizeRecursion, PoissonRecursion
 from dplateau.bounds.shuffled import ReshuffleAverage, ShuffleOnceAverage
+from dplateau.bounds.shuffled_pass import ShuffledPass
+from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
 from dplateau.bounds.split_noise import FixedSizeSplit, PoissonReplaceSplit
 from dplateau.errors import InvalidInput
 
@@ -31,6 +53,7 @@ BOUNDS: tuple[Bound, ...] = (
     RdpComposition(),
     GdpComposition(),
     PldComposition(),
+    PldReplaceGroup(),
     IterationRdp(),
     GdContraction(),
     GdBounded(),
@@ -38,14 +61,34 @@ BOUNDS: tuple[Bound, ...] = (
     ShuffleOnceAverage(),
     ReshuffleAverage(),
     OnePassContraction(),
+    OnePassHockeyStick(),
+    OnePassHybrid(),
+    OnePassLaplace(),
+    MixingRdp(),
+    ShuffledPass(),
+    RandomStopContraction(),
+    RandomStopLipschitz(),
+    RandomStopMean(),
+    RandomStopRdp(),
     ModulusBound(),
     PoissonPlain(),
     PoissonHighProbability(),
     PoissonAveraged(),
     PoissonModulus(),
     PoissonReplaceSplit(),
+    PoissonReplaceModulus(),
     PoissonReplaceGroup(),
     FixedSizeSplit(),
+    FixedSizeModulus(),
+    PoissonRecursion(),
+    FixedSizeRecursion(),
+    AsoodehDiazClosed(),
+    AtConvex(),
+    AtConvexClosed(),
+    AtStronglyConvex(),
+    AtStronglyConvexClosed(),
+    BravoWeaklySmooth(),
+    BravoNonconvex(),
 )
 
 

@@ -41,7 +41,7 @@ from dplateau.numerics.normal import gaussian_delta
 from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
 
 # Shares of the noise variance that may hide the swap; the best is chosen for each run.
-_SHARES = (0.5, 0.65, 0.78, 0.87, 0.93, 0.965, 0.985, 0.995)
+SHARES = (0.2, 0.3, 0.4, 0.5, 0.58, 0.66, 0.73, 0.79, 0.84, 0.88, 0.91, 0.94, 0.965, 0.985, 0.995)
 
 
 class SplitNoiseBound(Bound):
@@ -67,7 +67,7 @@ class SplitNoiseBound(Bound):
             start = cut_start(setting, last_steps, start_levels(delta, COARSE))
             return min(
                 (self._surrogate(run, setting, last_steps, start, share, delta), share)
-                for share in _SHARES
+                for share in SHARES
             )
 
         def witness(last_steps: int, detail: Detail) -> Witness:

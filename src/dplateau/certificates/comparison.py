@@ -92,4 +92,5 @@ def _shown(row: ComparisonRow) -> str:
 
 
 def _note(row: ComparisonRow) -> str:
-    return row.citation if row.reason is None else row.reason
+    note = row.citation if row.reason is None else row.reason
+    return note if row.sound else f"(historical, not a claim) {note}"

@@ -7,23 +7,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
-from dplateau.bounds.cyclic_contraction import CyclicContraction
-from dplateau.bounds.iteration import ShiftBound
-from dplateau.bounds.modulus import ModulusBound
-from dplateau.bounds.one_pass_contraction import OnePassContraction
+from dplateau.bounds.base import KnowsRecords
+from dplateau.bounds.registry import BOUNDS
 from dplateau.errors import NotApplicable
 from dplateau.numerics.types import FloatArray, IntArray
-
-_BOUNDS: tuple[ShiftBound, ...] = (OnePassContraction(), CyclicContraction(), ModulusBound())
 
 
 @dataclass(frozen=True)
 class RecordEpsilons:
-    """``epsilons[k]`` holds for the records in batch ``positions[k]`` (from 0) of each epoch."""
+    """``epsilons[k]`` holds for the records in batch ``positions[k]`` (from 0) of each epoch.
+
+    ``bounds[k]`` names the bound that gives it: no bound is the best at every position.
+    """
 
     run: Run
     delta: float
-    bound: str
+    bounds: tuple[str, ...]
     positions: IntArray
     epsilons: FloatArray
 
@@ -50,14 +49,18 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
             f"with order={run.order!r} positions are random, so every record has the run's own "
             "epsilon: use certify; per_record is for order='cyclic'"
         )
-    reasons = {bound: bound.refusal(run) for bound in _BOUNDS}
-    chosen = next((bound for bound, reason in reasons.items() if reason is None), None)
-    if chosen is None:
-        raise NotApplicable("; ".join(f"{b.title} {reason}" for b, reason in reasons.items()))
+    reasons = {bound: bound.refusal(run) for bound in BOUNDS if isinstance(bound, KnowsRecords)}
+    sound = {bound.name for bound, why in reasons.items() if bound.sound and why is None}
+    if not sound:
+        raise NotApplicable("; ".join(f"{bound.title} {why}" for bound, why in reasons.items()))
+    useful = [b for b in reasons if b.name in sound and sound.isdisjoint(b.dominated_by)]
     length = run.batches_per_epoch if isinstance(run, CyclicSGD) else run.steps
     positions = np.arange(length)
     if length > most_positions:
         ages = np.unique(np.geomspace(1, length, most_positions).round()).astype(np.int64)
         positions = np.sort(length - ages)
-    epsilons = [chosen.record_curve(run, int(place)).epsilon(level) for place in positions]
-    return RecordEpsilons(run, level, chosen.name, positions, np.array(epsilons))
+    table = np.array(
+        [[b.record_curve(run, at).epsilon(level) for at in positions.tolist()] for b in useful]
+    )
+    names = tuple(useful[int(row)].name for row in table.argmin(axis=0))
+    return RecordEpsilons(run, level, names, positions, table.min(axis=0))

@@ -10,23 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dplateau.plots.audit import AuditDisplay
     from dplateau.plots.canvas import SUFFIXES, Display
     from dplateau.plots.comparison import ComparisonDisplay
+    from dplateau.plots.draws import MarginalDisplay, TraceDisplay
     from dplateau.plots.lower import LowerPoints, lower_over_records, lower_over_steps
+    from dplateau.plots.mixing import MixingDisplay
     from dplateau.plots.over_steps import EpsilonOverStepsDisplay
     from dplateau.plots.per_record import LossPerRecord, loss_per_record
     from dplateau.plots.places import record_positions, step_counts
     from dplateau.plots.records import RecordDisplay
     from dplateau.plots.table import Column, CurveTable
+    from dplateau.plots.tightness import TightnessDisplay
     from dplateau.plots.tradeoff import TradeoffDisplay
 
 _HOMES = {
+    "AuditDisplay": "audit",
     "SUFFIXES": "canvas",
     "Display": "canvas",
     "ComparisonDisplay": "comparison",
+    "MarginalDisplay": "draws",
+    "TraceDisplay": "draws",
     "LowerPoints": "lower",
     "lower_over_records": "lower",
     "lower_over_steps": "lower",
+    "MixingDisplay": "mixing",
     "EpsilonOverStepsDisplay": "over_steps",
     "LossPerRecord": "per_record",
     "loss_per_record": "per_record",
@@ -35,11 +43,13 @@ _HOMES = {
     "RecordDisplay": "records",
     "Column": "table",
     "CurveTable": "table",
+    "TightnessDisplay": "tightness",
     "TradeoffDisplay": "tradeoff",
 }
 
 __all__ = [
     "SUFFIXES",
+    "AuditDisplay",
     "Column",
     "ComparisonDisplay",
     "CurveTable",
@@ -47,7 +57,11 @@ __all__ = [
     "EpsilonOverStepsDisplay",
     "LossPerRecord",
     "LowerPoints",
+    "MarginalDisplay",
+    "MixingDisplay",
     "RecordDisplay",
+    "TightnessDisplay",
+    "TraceDisplay",
     "TradeoffDisplay",
     "loss_per_record",
     "lower_over_records",

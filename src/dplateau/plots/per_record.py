@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 import numpy as np
 
 from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
-from dplateau.bounds.base import Bound
+from dplateau.bounds.base import Bound, KnowsRecords
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput
 from dplateau.numerics.types import FloatArray, IntArray
 from dplateau.plots.table import Column
-
-
-@runtime_checkable
-class _KnowsRecords(Protocol):
-    """A bound that tells records apart by their position."""
-
-    def record_curve(self, run: Run, position: int) -> PrivacyCurve: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +23,8 @@ class LossPerRecord:
 
     A bound that cannot tell records apart is constant.
     ``quantity`` is what the values are, "epsilon" at delta ``at`` or "delta" at epsilon ``at``.
-    ``shuffled`` is the value for every record if the order is drawn at random and kept secret.
+    ``shuffled`` is the value for every record if the order is drawn at random and kept secret,
+    ``stopped`` if one pass releases the iterate of a uniformly random step instead of the last.
     """
 
     run: Run
@@ -39,6 +33,7 @@ class LossPerRecord:
     positions: IntArray
     bounds: tuple[Column, ...]
     shuffled: float | None
+    stopped: float | None = None
 
     @property
     def best(self) -> FloatArray:
@@ -79,7 +74,13 @@ def loss_per_record(
     if not lines:
         raise InvalidInput("no bound applies to this run; compare(run, delta) says why")
     return LossPerRecord(
-        run, asked.quantity, asked.at, places, tuple(lines), _shuffled(ordered, asked)
+        run=run,
+        quantity=asked.quantity,
+        at=asked.at,
+        positions=places,
+        bounds=tuple(lines),
+        shuffled=_shuffled(ordered, asked),
+        stopped=_stopped(ordered, asked),
     )
 
 
@@ -106,7 +107,7 @@ class _Asked:
 
 def _line(bound: Bound, run: Run, asked: _Asked, places: IntArray) -> Column:
     title = bound.title
-    if isinstance(bound, _KnowsRecords):
+    if isinstance(bound, KnowsRecords):
         title = f"{title.partition(',')[0]}, each record"
         curves = (bound.record_curve(run, place - 1) for place in places.tolist())
         found = np.array([asked.read(curve) for curve in curves])
@@ -124,12 +125,23 @@ def _shuffled(run: CyclicSGD | OnePassSGD, asked: _Asked) -> float | None:
     """Return the value under one secret random order, or None if no bound covers it."""
     if run.release == "random_stop":
         return None
-    stated = run.parameters()
+    stated = {name: value for name, value in run.parameters().items() if value is not None}
     if isinstance(run, OnePassSGD):
         stated["epochs"] = 1
     shuffled = CyclicSGD(**{**stated, "order": "shuffle_once"})
-    bound = bound_named("shuffle_once_average")
-    return None if bound.refusal(shuffled) is not None else _whole_run(bound, shuffled, asked)
+    return _best_of(("shuffle_once_average", "shuffled_pass"), shuffled, asked)
+
+
+def _stopped(run: CyclicSGD | OnePassSGD, asked: _Asked) -> float | None:
+    """Return the value of one pass with a random stop, or None if no bound covers it."""
+    if not isinstance(run, OnePassSGD) or run.release != "last":
+        return None
+    return _best_of(("random_stop_mean",), run.replace(release="random_stop"), asked)
+
+
+def _best_of(names: Sequence[str], run: Run, asked: _Asked) -> float | None:
+    useful = [bound for bound in map(bound_named, names) if bound.refusal(run) is None]
+    return min((_whole_run(bound, run, asked) for bound in useful), default=None)
 
 
 def _checked_positions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,8 +28,9 @@ from dplateau.plots.words import in_short, rounded_up, wrapped
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_SHUFFLED = "#882255"
-_SHUFFLED_NAME = "any record, secret random order"
+# What all records risk alike: the name, its colour and its dashes.
+_SHUFFLED = ("any record, secret random order", "#882255", "-.")
+_STOPPED = ("any record, random stop", "#117733", (0, (6, 1, 1, 1, 1, 1)))
 # Deltas below this are drawn as leaving the picture.
 _LEAST_DELTA = 1e-16
 
@@ -38,8 +39,8 @@ _LEAST_DELTA = 1e-16
 class RecordDisplay(Display):
     """What each record of an ordered run risks, and what all risk if the order is shuffled.
 
-    epsilon has a plain axis, delta a logarithmic one. The horizontal dash-dotted line is the value
-    of every record under one secret random order.
+    epsilon has a plain axis, delta a logarithmic one. The horizontal dash-dotted lines are the
+    values of every record under one secret random order and, for one pass, under a random stop.
     """
 
     losses: LossPerRecord
@@ -63,6 +64,7 @@ class RecordDisplay(Display):
             best=self.losses.best,
             lower=lower_at(self.lower, self.losses.positions),
             shuffled=self.losses.shuffled,
+            stopped=self.losses.stopped,
         )
 
     def draw(self, ax: Axes) -> None:
@@ -78,8 +80,9 @@ class RecordDisplay(Display):
             for line, look in zip(losses.bounds, styles, strict=True)
         ]
         labels = with_best_bold(labels, values)
-        if losses.shuffled is not None:
-            labels.append(self._draw_shuffled(ax, losses.shuffled))
+        for value, look in ((losses.shuffled, _SHUFFLED), (losses.stopped, _STOPPED)):
+            if value is not None:
+                labels.append(_draw_level(ax, value, *look))
         self._set_limits(ax)
         shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
         if shaded is not None:
@@ -87,10 +90,6 @@ class RecordDisplay(Display):
         draw_frame(ax, wrapped(self.title), self._x_label(), self._y_label())
         draw_key(ax, hidden, shaded)
         write_end_labels(ax, labels)
-
-    def _draw_shuffled(self, ax: Axes, value: float) -> EndLabel:
-        ax.axhline(value, label=_SHUFFLED_NAME, color=_SHUFFLED, linestyle="-.", linewidth=1.8)
-        return EndLabel(value, f"{_SHUFFLED_NAME}  {rounded_up(value)}", _SHUFFLED)
 
     def _set_limits(self, ax: Axes) -> None:
         first, last = int(self.losses.positions[0]), int(self.losses.positions[-1])
@@ -113,3 +112,9 @@ class RecordDisplay(Display):
     def _y_label(self) -> str:
         other = "delta" if self.losses.quantity == "epsilon" else "epsilon"
         return f"{self.losses.quantity} at {other} = {self.losses.at:g}"
+
+
+def _draw_level(ax: Axes, value: float, name: str, colour: str, dashes: Any) -> EndLabel:
+    """Draw what holds for every record across all positions."""
+    ax.axhline(value, label=name, color=colour, linestyle=dashes, linewidth=1.8)
+    return EndLabel(value, f"{name}  {rounded_up(value)}", colour)

@@ -61,7 +61,7 @@ def draw_lower(ax: Axes, lower: LowerPoints) -> list[EndLabel]:
 
     Between two points nothing was computed, so the shade there only reaches the lower of them.
     """
-    x, y = _stairs(lower)
+    x, y = stairs(lower)
     ax.fill_between(x, ax.get_ylim()[0], y, color=FORBIDDEN_AREA, linewidth=0, zorder=0.5)
     ax.plot(x, y, color=LOWER, linestyle=":", linewidth=1.3, zorder=4)
     dots = ax.plot(lower.at, lower.epsilon, label=LOWER_NAME, color=LOWER, linestyle="none")
@@ -78,7 +78,7 @@ def draw_lower(ax: Axes, lower: LowerPoints) -> list[EndLabel]:
     return []
 
 
-def _stairs(lower: LowerPoints) -> tuple[FloatArray, FloatArray]:
+def stairs(lower: LowerPoints) -> tuple[FloatArray, FloatArray]:
     """Return a line that, between two points, is level with the lower of them."""
     between = np.minimum(lower.epsilon[1:], lower.epsilon[:-1])
     x = np.repeat(lower.at.astype(np.float64), 2)[1:-1]
@@ -89,7 +89,7 @@ def _name_fits(ax: Axes, lower: LowerPoints) -> bool:
     """Return whether the shaded area is high enough all over the right third of the axes."""
     edges = ax.transAxes.transform([(0.66, 0.0), (1.0, 0.0)])
     left, right = ax.transData.inverted().transform(edges)[:, 0]
-    x, y = _stairs(lower)
+    x, y = stairs(lower)
     if x.size == 0 or x[0] > left or x[-1] < right * (1 - 1e-9):
         return False
     return bool(np.min(heights(ax, y[x > left])) > 0.08)

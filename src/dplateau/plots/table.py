@@ -27,7 +27,8 @@ class CurveTable:
     """Every bound, the best of them and the lower bound (nan where none was computed).
 
     ``axis`` names the first column ("steps" or "position"), ``quantity`` what the others hold.
-    ``shuffled`` is the value of every record under one secret random order, where it is known.
+    ``shuffled`` is the value of every record under one secret random order, ``stopped`` under a
+    random stop, where they are known.
     """
 
     axis: str
@@ -37,6 +38,7 @@ class CurveTable:
     best: FloatArray
     lower: FloatArray
     shuffled: float | None = None
+    stopped: float | None = None
 
     def to_csv(self) -> str:
         """Return comma-separated text with one row per place; what is not known is left empty."""
@@ -64,7 +66,8 @@ class CurveTable:
             "best": _finite(self.best),
             "lower": _finite(self.lower),
         }
-        return found if self.shuffled is None else {**found, "shuffled": self.shuffled}
+        alike = {"shuffled": self.shuffled, "stopped": self.stopped}
+        return {**found, **{name: value for name, value in alike.items() if value is not None}}
 
 
 def _cell(value: float) -> str:

@@ -12,6 +12,11 @@ from dplateau.shifts.chain import Chain, Segment
 from dplateau.shifts.evaluation import Evaluation, evaluate
 from dplateau.shifts.forward import forward_distance, forward_distances
 from dplateau.shifts.moduli import DescentAscent, Linear, Modulus, SquareRoot
+from dplateau.shifts.modulus_forms import (
+    corollary_3_7,
+    corollary_3_8,
+    corollary_3_9,
+)
 from dplateau.shifts.named import (
     IterationBound,
     proposition_2_17,
@@ -33,6 +38,9 @@ __all__ = [
     "ShiftPlan",
     "ShiftSolution",
     "SquareRoot",
+    "corollary_3_7",
+    "corollary_3_8",
+    "corollary_3_9",
     "evaluate",
     "forward_distance",
     "forward_distances",

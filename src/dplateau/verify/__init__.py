@@ -1,7 +1,15 @@
 """A second derivation of every claim, written apart from the code that makes claims."""
 
+from dplateau.verify.mixing import MixingVerification, verify_mixing
 from dplateau.verify.reading import read_certificate
 from dplateau.verify.rederive import verify
 from dplateau.verify.report import Check, Verification
 
-__all__ = ["Check", "Verification", "read_certificate", "verify"]
+__all__ = [
+    "Check",
+    "MixingVerification",
+    "Verification",
+    "read_certificate",
+    "verify",
+    "verify_mixing",
+]

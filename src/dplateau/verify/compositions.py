@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
 from dplateau.verify.facts import Blocks, batches_per_epoch, distance_factor, multipliers
-from dplateau.verify.grids import released_epsilon
+from dplateau.verify.grids import released_epsilon, released_epsilon_of_two
 from dplateau.verify.losses import (
     GaussianPair,
     LaplacePair,
@@ -80,6 +81,17 @@ def pld_composition(case: Case) -> Derived:
     ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
     parts = [(_pair(run, distance), count) for distance, count in _uses(case)]
     return released_epsilon(parts, case.epsilon, case.delta)
+
+
+def pld_replace_group(case: Case) -> Derived:
+    """Derive (2 eps, (1 + e^eps) delta) from the add/remove composition: two records change."""
+    run, ledger = case.run, case.ledger
+    sampled = isinstance(run, NoisySGD) and run.sampling == "poisson"
+    ledger.require("sampling", sampled, "is about Poisson batches")
+    ledger.require("neighbours", run.neighbors == "replace", f"they are {run.neighbors}")
+    single = replace(case, run=run.replace(neighbors="add_remove"))
+    parts = [(_pair(single.run, distance), count) for distance, count in _uses(single)]
+    return released_epsilon_of_two(parts, case.epsilon, case.delta)
 
 
 def _pair(run: Run, distance: float) -> LossPair:

@@ -110,14 +110,22 @@ def _typical_loss(pair: LossPair) -> float:
     return _typical_loss(SampledPair(pair.rate, pair.distance))
 
 
+def level_of_two(epsilon: float, delta: float) -> float:
+    """Return the delta of one record where two of them are charged at half of epsilon each."""
+    return delta / (1 + math.exp(min(epsilon / 2, 600.0)))
+
+
+def two_records(curve: Curve) -> Curve:
+    """Return delta(eps) of two records that change together: (1 + e^{eps/2}) delta_1(eps/2)."""
+    return lambda eps: (1 + math.exp(min(eps / 2, 700.0))) * curve(eps / 2)
+
+
 def released_epsilon(
     parts: Sequence[tuple[LossPair, int]], claimed: float, delta: float
 ) -> Derived:
     """Return the epsilon of one composition, by dp-accounting alone where it can."""
     merged = _merged(parts)
-    pairs = tuple(pair for pair, _ in merged)
-    counts = np.array([[float(count) for _, count in merged]])
-    rows = Rows(pairs, counts, (1.0,), 0.0)
+    rows = _one_row(merged)
     natives = [_native(pair, count) for pair, count in merged]
     if delta < _NOISE or any(part is None for part in natives) or len(natives) > _MOST_NATIVE:
         return rows_epsilon(rows, claimed, delta)
@@ -127,6 +135,19 @@ def released_epsilon(
         return composed_epsilon(known, delta, width)
 
     return derived(evaluate, starting_interval(rows, claimed), (claimed, delta), "dp-accounting")
+
+
+def released_epsilon_of_two(
+    parts: Sequence[tuple[LossPair, int]], claimed: float, delta: float
+) -> Derived:
+    """Return the epsilon of two records, each with the composition given."""
+    level = level_of_two(claimed, delta)
+    return rows_epsilon(_one_row(_merged(parts)), claimed, delta, level=level, of=two_records)
+
+
+def _one_row(merged: Sequence[tuple[LossPair, int]]) -> Rows:
+    pairs = tuple(pair for pair, _ in merged)
+    return Rows(pairs, np.array([[float(count) for _, count in merged]]), (1.0,), 0.0)
 
 
 def _merged(parts: Sequence[tuple[LossPair, int]]) -> list[tuple[LossPair, int]]:

@@ -9,9 +9,9 @@ import numpy as np
 
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived
-from dplateau.verify.compose import Curve, Rows
+from dplateau.verify.compose import Rows
 from dplateau.verify.facts import require_constant
-from dplateau.verify.grids import rows_epsilon
+from dplateau.verify.grids import level_of_two, rows_epsilon, two_records
 from dplateau.verify.losses import GaussianPair, LossPair, SampledPair, SwappedPair
 from dplateau.verify.moduli import Modulus, StepLosses
 from dplateau.verify.sampled_start import (
@@ -50,14 +50,9 @@ def poisson_replace_group(case: Case) -> Derived:
     """Derive (2 eps, (1 + e^eps) delta) from the add/remove theorem: two records change."""
     require_sampled(case, "poisson", "replace")
     single = replace(case, run=case.run.replace(neighbors="add_remove"))
-    # Each of the two records is charged at half of epsilon, where delta must be this small.
-    level = case.delta / (1 + math.exp(min(case.epsilon / 2, 600.0)))
+    level = level_of_two(case.epsilon, case.delta)
     rows = _add_remove_rows(single, most_rows=1000, delta=level)
-
-    def pair_of_records(curve: Curve) -> Curve:
-        return lambda eps: (1 + math.exp(min(eps / 2, 700.0))) * curve(eps / 2)
-
-    return rows_epsilon(rows, case.epsilon, case.delta, level=level, of=pair_of_records)
+    return rows_epsilon(rows, case.epsilon, case.delta, level=level, of=two_records)
 
 
 def _add_remove(case: Case, most_rows: int) -> Derived:
@@ -135,7 +130,7 @@ def poisson_modulus(case: Case) -> Derived:
     drift = Program((Stretch(max(before, 1), phi, reach, stage.nu),), 1, run.diameter)
     start = forward_distance(drift, before) if before else 0.0
     case.ledger.agree("start distance", reading.number(case.witness, "start_distance"), start)
-    blocks = _constant_blocks(case, last_steps)
+    blocks = constant_blocks(case, last_steps)
     program = Program((Stretch(last_steps, phi, 0.0, stage.nu),), 1, run.diameter)
     outcome = absorb(program, 0, start, blocks)
     largest = max(shift for _, shift, _ in blocks)
@@ -151,7 +146,7 @@ def poisson_modulus(case: Case) -> Derived:
     return rows_epsilon(rows, case.epsilon, case.delta)
 
 
-def _constant_blocks(case: Case, last_steps: int) -> ShiftBlocks:
+def constant_blocks(case: Case, last_steps: int) -> ShiftBlocks:
     """Read blocks of [count, shift]."""
     found = []
     for i, item in enumerate(reading.rows(case.witness, "blocks")):

@@ -14,6 +14,7 @@ from dplateau.errors import InvalidInput
 # Re-stated here, not imported: the format is a contract, and both sides must keep it.
 SCHEMA = "dplateau/certificate"
 SCHEMA_VERSION = 1
+MIXING_SCHEMA = "dplateau/mixing-certificate"
 SIGNED = (
     "schema",
     "schema_version",
@@ -43,7 +44,7 @@ def read_certificate(text: str) -> dict[str, Any]:
         found = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"not a certificate: the text is no JSON ({problem})") from None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    if not isinstance(found, dict) or found.get("schema") not in (SCHEMA, MIXING_SCHEMA):
         raise InvalidInput(f"not a certificate: it lacks 'schema': '{SCHEMA}'")
     return found
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from dplateau.verify import compositions, random_batches, shift_bounds
+from dplateau.verify import (
+    compositions,
+    contraction,
+    published,
+    random_batches,
+    shift_bounds,
+    split_modulus,
+)
 from dplateau.verify.claims import Theorem
 
 THEOREMS: dict[str, Theorem] = {
@@ -11,6 +18,7 @@ THEOREMS: dict[str, Theorem] = {
     "rdp_composition": compositions.rdp_composition,
     "gdp_composition": compositions.gdp_composition,
     "pld_composition": compositions.pld_composition,
+    "pld_replace_group": compositions.pld_replace_group,
     "iteration_rdp": shift_bounds.iteration_rdp,
     "gd_contraction": shift_bounds.gd_contraction,
     "gd_bounded": shift_bounds.gd_bounded,
@@ -18,6 +26,15 @@ THEOREMS: dict[str, Theorem] = {
     "shuffle_once_average": shift_bounds.shuffle_once_average,
     "reshuffle_average": shift_bounds.reshuffle_average,
     "one_pass_contraction": shift_bounds.one_pass_contraction,
+    "one_pass_hockey_stick": contraction.one_pass_hockey_stick,
+    "one_pass_hybrid": contraction.one_pass_hybrid,
+    "one_pass_laplace": contraction.one_pass_laplace,
+    "mixing_rdp": contraction.mixing_rdp,
+    "shuffled_pass": contraction.shuffled_pass,
+    "random_stop_contraction": contraction.random_stop_contraction,
+    "random_stop_lipschitz": contraction.random_stop_lipschitz,
+    "random_stop_mean": contraction.random_stop_mean,
+    "random_stop_rdp": contraction.random_stop_rdp,
     "modulus": shift_bounds.modulus,
     "poisson_plain": random_batches.poisson_plain,
     "poisson_high_probability": random_batches.poisson_high_probability,
@@ -26,4 +43,9 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_replace_split": random_batches.poisson_replace_split,
     "poisson_replace_group": random_batches.poisson_replace_group,
     "fixed_size_split": random_batches.fixed_size_split,
+    "asoodeh_diaz_closed": published.asoodeh_diaz_closed,
+    "fixed_size_modulus": split_modulus.fixed_size_modulus,
+    "poisson_replace_modulus": split_modulus.poisson_replace_modulus,
+    "poisson_recursion": contraction.poisson_recursion,
+    "fixed_size_recursion": contraction.fixed_size_recursion,
 }
