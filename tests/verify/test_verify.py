@@ -67,7 +67,7 @@ RUNS: dict[str, Run] = {
         noise_multiplier=1.0,
         neighbors="replace",
         release="all",
-    ),  # fmt: skip
+    ),
     "Poisson, every record": NoisySGD(n=20, batch_size=20, steps=30, noise_multiplier=4.0, **STEPS),
     "Poisson, domain, no ridge": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.05)}),
     "Poisson, nonconvex": NoisySGD(

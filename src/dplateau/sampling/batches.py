@@ -1,0 +1,28 @@
+"""Random batches for many chains at once, drawn as the run describes them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dplateau.algorithms import NoisySGD
+from dplateau.numerics.types import FloatArray, IntArray
+
+
+def random_batches(
+    run: NoisySGD, chains: int, generator: np.random.Generator
+) -> tuple[IntArray, FloatArray]:
+    """Return the records of each chain's batch and their weights: 1 / b, or 0 for padding.
+
+    Poisson: the size is binomial and, given its size, a batch is a uniformly random set; that is
+    the law of independent inclusions. The step divides by the constant b all the same.
+    """
+    if run.sampling == "poisson":
+        sizes = generator.binomial(run.n, run.sampling_rate, size=chains)
+    else:
+        sizes = np.full(chains, int(run.batch_size))
+    width = int(sizes.max())
+    rows = np.zeros((chains, width), dtype=np.int64)
+    for chain, size in enumerate(sizes):
+        rows[chain, :size] = generator.choice(run.n, size=size, replace=False, shuffle=False)
+    weights = (np.arange(width) < sizes[:, None]) / run.batch_size
+    return rows, weights

@@ -1,0 +1,232 @@
+"""Mixing: after how many steps a chain has forgotten where it started."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dplateau.algorithms import Run, _check
+from dplateau.bounds.base import Assumption
+from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.numerics.normal import log_gaussian_delta
+from dplateau.numerics.solve import exp_up, log_add_exp, round_up
+from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.sampling.blocks import MOST_STEPS, Partition, Proposals, even, log_tv, shortest
+from dplateau.sampling.mixing_certificate import MixingCertificate
+from dplateau.sampling.step_law import StepLaw, step_law
+from dplateau.shifts import ShiftPlan, evaluate, solve
+
+# Proposed curves are the optimum up to rounding; this margin is far above it.
+_MARGIN = 1 + 1e-9
+_LARGEST_RATE, _SMALLEST_RATE = 1e12, 1e-12
+
+
+def certify_mixing(
+    run: Run, *, tv: float | None = None, steps: int | None = None
+) -> MixingCertificate:
+    """Return how many steps bring any two starts within ``tv``, or how close ``steps`` bring them.
+
+    State one of the two; with neither, the number of steps is the run's own. The distance is total
+    variation between the laws of two chains from any two points of the body, hence also to the
+    chain's own stationary law.
+
+    >>> from dplateau import Body, LossGeometry, ProjectedLangevin
+    >>> run = ProjectedLangevin(steps=1, learning_rate=0.01, domain=Body(diameter=1.0),
+    ...     loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0), release="last")
+    >>> certify_mixing(run, tv=0.01).steps
+    151
+    """
+    if tv is not None and steps is not None:
+        raise InvalidInput(f"state tv or steps, not both; got tv={tv!r} and steps={steps!r}")
+    law = step_law(run)
+    if not law.is_constant:
+        return _scheduled(run, law, tv, steps)
+    if tv is None:
+        count = run.steps if steps is None else _check.whole("steps", steps)
+        return _made(run, law, even(Proposals(law), count))
+    return _reaching(run, law, _check.probability("tv", tv))
+
+
+def tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray:
+    """Return a bound on the total variation after each number of steps (equal steps only)."""
+    law = step_law(run)
+    if not law.is_constant:
+        raise NotApplicable("a curve over the steps needs equal steps; yours has a schedule")
+    proposals = Proposals(law)
+    counts = [_check.whole("steps", int(count)) for count in steps]
+    logs = [log_tv(proposals, even(proposals, count)) for count in counts]
+    return np.minimum(1.0, np.exp(logs) * _MARGIN)
+
+
+def block_tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray:
+    """Return the same with one block: 2 Phi(mu_T / 2) - 1, without multiplying over blocks."""
+    proposals = Proposals(step_law(run))
+    return np.minimum(1.0, np.exp(proposals.log_tv(np.asarray(steps, dtype=np.int64))) * _MARGIN)
+
+
+def largest_learning_rate(run: Run) -> float:
+    """Return the largest learning rate up to which a certificate exists for this run.
+
+    Infinite if every learning rate has one, 0 if none has. Convex smooth potentials are at their
+    best up to 2 / (smoothness + l2), where steps do not expand distances; beyond it a certificate
+    exists as long as the body is small enough for the noise.
+    """
+    if _covered(run, _LARGEST_RATE):
+        return math.inf
+    # From above: tiny rates are refused too, when they need too many steps.
+    high = _LARGEST_RATE
+    while not _covered(run, high / 4):
+        high /= 4
+        if high < _SMALLEST_RATE:
+            return 0.0
+    low = high / 4
+    while high / low > 1 + 1e-7:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _covered(run, middle) else (low, middle)
+    return low
+
+
+def nonexpansive_learning_rate(run: Run) -> float | None:
+    """Return 2 / (smoothness + l2), up to which steps of a convex smooth potential never expand.
+
+    None for potentials that are not convex and smooth.
+    """
+    law = step_law(run)
+    known = law.step_map.loss
+    if not known.convex or math.isinf(known.smoothness):
+        return None
+    return 2 / (known.smoothness * law.step_map.most_fraction + run.l2)
+
+
+def _covered(run: Run, rate: float) -> bool:
+    try:
+        law = step_law(_with_rate(run, rate))
+    except NotApplicable:
+        return False
+    return shortest(Proposals(law), math.log(0.5)) is not None
+
+
+def _with_rate(run: Run, rate: float) -> Run:
+    """Return the run at another learning rate; Langevin noise that was stated follows it."""
+    if run.noise.name != "iterate_std" or run.kind == "ProjectedLangevin":
+        return run.replace(learning_rate=rate)
+    assert isinstance(run.learning_rate, float)
+    assert isinstance(run.iterate_std, float)
+    std = run.iterate_std * math.sqrt(rate / run.learning_rate)
+    return run.replace(learning_rate=rate, iterate_std=std)
+
+
+def _reaching(run: Run, law: StepLaw, tv: float) -> MixingCertificate:
+    proposals = Proposals(law)
+    goal = math.log(tv)
+    partition = _shortest(run, proposals, goal)
+    # Proposals are right up to rounding, so a goal a little below the target meets it.
+    margin = 1e-11 + 1e-14 * partition.length * abs(goal)
+    while True:
+        found = _made(run, law, _shortest(run, proposals, goal - margin))
+        if found.claimed_tv <= tv:
+            return found
+        margin *= 10
+
+
+def proposed_steps(run: Run, tv: float) -> int:
+    """Return about how many steps a certificate will need, without making it."""
+    return _shortest(run, Proposals(step_law(run)), math.log(tv)).steps
+
+
+def _shortest(run: Run, proposals: Proposals, goal: float) -> Partition:
+    partition = shortest(proposals, goal)
+    if partition is None:
+        raise NotApplicable(_why_vacuous(run, proposals.law))
+    return partition
+
+
+def _why_vacuous(run: Run, law: StepLaw) -> str:
+    rate = law.stretches[0][0]
+    allowed = largest_learning_rate(run)
+    advice = (
+        f"the largest learning rate that has a certificate here is {allowed:.6g}"
+        if 0 < allowed < rate
+        else "no learning rate has one: the body is too large for what is known of the potential"
+    )
+    return (
+        f"no theorem shows mixing within {MOST_STEPS:.0e} steps at learning_rate={rate:g} on a "
+        f"body of diameter {law.diameter:g} ({', '.join(law.losses)}); {advice}"
+    )
+
+
+def _scheduled(run: Run, law: StepLaw, tv: float | None, steps: int | None) -> MixingCertificate:
+    if tv is not None or (steps is not None and steps != run.steps):
+        raise NotApplicable(
+            f"the run has a schedule of {run.steps} steps: ask for what these give "
+            "(leave out tv and steps), or use one learning rate"
+        )
+    return _made(run, law, Partition(run.steps, 1))
+
+
+def _made(run: Run, law: StepLaw, partition: Partition) -> MixingCertificate:
+    """Return the certificate of a partition: plans found here, claims re-evaluated from them."""
+    sizes = [(partition.length, partition.long), (partition.length - 1, partition.short)]
+    blocks = [_block(law, length, count) for length, count in sizes if count]
+    witness = {"largest_batch": law.largest_batch, "blocks": blocks}
+    exact = run.replace(steps=partition.steps) if law.is_constant else run
+    return MixingCertificate(
+        run=exact,
+        claimed_tv=claimed_tv(exact, witness),
+        witness=witness,
+        assumptions=assumptions(exact, law, sorted({str(block["losses"]) for block in blocks})),
+    )
+
+
+def _block(law: StepLaw, length: int, count: int) -> dict[str, Any]:
+    options = [(solve(law.chain(losses, length)), losses) for losses in law.losses]
+    best, losses = min(options, key=lambda option: option[0].sum_of_squares)
+    return {
+        "count": count,
+        "steps": length,
+        "losses": losses,
+        "plan": best.plan.to_dict(),
+        "sum_of_squares": best.sum_of_squares,
+    }
+
+
+def claimed_tv(run: Run, witness: dict[str, Any]) -> float:
+    """Return the total variation that a witness proves for a run, rounded up."""
+    law = step_law(run, witness["largest_batch"])
+    total = 0.0
+    covered = 0
+    for block in witness["blocks"]:
+        chain = law.chain(block["losses"], block["steps"])
+        cost = evaluate(ShiftPlan.from_dict(block["plan"]), chain).sum_of_squares
+        level = log_gaussian_delta(0.0, round_up(math.sqrt(cost)))
+        if law.failure > 0:
+            level = round_up(log_add_exp(level, math.log(block["steps"] * law.failure)), 8)
+        # Each factor is at most one; a product of logarithms is rounded towards zero.
+        total += block["count"] * min(0.0, level) * (1 - 1e-15)
+        covered += block["count"] * block["steps"]
+    if covered != run.steps:
+        raise InvalidInput(f"the blocks cover {covered} steps; the run has {run.steps}")
+    return min(1.0, exp_up(total * (1 - 1e-15)))
+
+
+def assumptions(run: Run, law: StepLaw, losses: Sequence[str]) -> tuple[Assumption, ...]:
+    """Return what a mixing claim rests on."""
+    kind = " or ".join(losses)
+    found = [
+        Assumption(f"the potential of every record is {kind}, as declared", "declared"),
+        Assumption("every iterate is projected onto the convex body of this diameter", "declared"),
+        Assumption("subgradients are a fixed function of the point (and of the batch)", "declared"),
+        Assumption("the noise is Gaussian, fresh at every step and independent", "by construction"),
+        Assumption(
+            "the distance is to the chain's own stationary law; how far that is from the target "
+            "density is not part of the claim",
+            "by construction",
+        ),
+    ]
+    if law.largest_batch is not None:
+        text = f"batches above {law.largest_batch} records are charged with their probability"
+        found.append(Assumption(text, "checked"))
+    return tuple(found)

@@ -1,0 +1,265 @@
+"""Projected Langevin steps: what runs is what is described.
+
+``init`` and ``step`` are pure: a state goes in with a generator, a new state comes out. ``advance``
+and ``collect`` do many steps in place, for speed, and give the same numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dplateau.algorithms import Domain, NoisySGD, ProjectedLangevin, Run
+from dplateau.algorithms.base import Release
+from dplateau.algorithms.schedule import values_over
+from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.numerics.types import FloatArray
+from dplateau.sampling.batches import random_batches
+from dplateau.sampling.bodies import check_inside, dimension_of, projector
+from dplateau.sampling.potentials import Gradient, Potential, gradient_at
+
+# Noise is drawn for many steps at once, about this many numbers.
+_NOISE_BLOCK = 1 << 14
+
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class LangevinState:
+    """Where the chains are, one per row, and how many steps they have taken."""
+
+    position: FloatArray
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class LangevinSampler:
+    """Projected Langevin chains of a potential, as ``run`` describes them.
+
+    The run is a ``ProjectedLangevin`` (full gradients), or a ``NoisySGD`` whose noise has the
+    standard deviation sqrt(2 learning_rate / inverse_temperature) in parameter space, for
+    mini-batches; :meth:`of` makes either. It carries the body, the constants of the potential and
+    what is released, so ``certify(sampler.run, delta)`` and ``certify_mixing(sampler.run, tv=...)``
+    speak about exactly what runs.
+
+    >>> from dplateau import Ball, LossGeometry
+    >>> bowl = Potential(lambda x: x, LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0))
+    >>> sampler = LangevinSampler.of(bowl, Ball(1.0), steps=100, learning_rate=0.01, release="last")
+    >>> state = sampler.init([0.5, 0.0])
+    >>> state = sampler.step(np.random.default_rng(0), state)
+    >>> state.step, state.position.shape
+    (1, (1, 2))
+    """
+
+    potential: Potential
+    run: Run
+
+    @classmethod
+    def of(
+        cls,
+        potential: Potential,
+        body: Domain,
+        *,
+        steps: int,
+        learning_rate: float | list[float],
+        release: Release,
+        l2: float = 0.0,
+        inverse_temperature: float = 1.0,
+        batch_size: int | None = None,
+        sampling: Literal["poisson", "fixed"] = "poisson",
+        dimension: int | None = None,
+    ) -> LangevinSampler:
+        """Describe and return the sampler; without ``batch_size`` every gradient is a full one."""
+        shared: dict[str, Any] = {
+            "n": potential.n,
+            "steps": steps,
+            "learning_rate": learning_rate,
+            "l2": l2,
+            "domain": body,
+            "loss": potential.geometry,
+            "dimension": _dimension(potential, body, dimension),
+            "release": release,
+        }
+        full = ProjectedLangevin(**shared, inverse_temperature=inverse_temperature)
+        if batch_size is None:
+            return cls(potential, full)
+        # Theorems about fixed-size batches are about replaced records.
+        neighbors = "replace" if sampling == "fixed" else "add_remove"
+        batches: dict[str, Any] = {
+            "batch_size": batch_size,
+            "sampling": sampling,
+            "neighbors": neighbors,
+        }
+        return cls(potential, NoisySGD(**shared, **batches, iterate_std=full.iterate_std))
+
+    def __post_init__(self) -> None:
+        """Refuse a description that is not the potential's."""
+        run = self.run
+        if not isinstance(run, ProjectedLangevin | NoisySGD):
+            raise InvalidInput(f"run must be ProjectedLangevin or NoisySGD; got {run.kind}")
+        if run.loss != self.potential.geometry or run.n != self.potential.n:
+            raise InvalidInput(
+                f"the run describes another potential: n={run.n} and {run.loss} are not its own "
+                f"n={self.potential.n} and geometry (LangevinSampler.of takes them over)"
+            )
+        if run.domain is None:
+            raise NotApplicable(
+                "sampling needs a bounded body: pass Ball, Box, Simplex, Polytope or Body"
+            )
+        if isinstance(run, NoisySGD) and self.potential.batch_gradient is None:
+            raise InvalidInput("mini-batches need Potential(batch_gradient=...)")
+        if not run.is_plain or run.noise_kind != "gaussian":
+            raise InvalidInput("Langevin steps are plain steps with Gaussian noise")
+
+    @property
+    def body(self) -> Domain:
+        """The body that every iterate is projected onto."""
+        assert self.run.domain is not None
+        return self.run.domain
+
+    def init(self, position: npt.ArrayLike) -> LangevinState:
+        """Return the state of chains at ``position``: one point, or one row per chain."""
+        rows = np.array(position, dtype=np.float64, ndmin=2)
+        if rows.ndim != 2 or rows.size == 0 or not np.all(np.isfinite(rows)):
+            raise InvalidInput("a start is a point, or one row per chain, of finite numbers")
+        size = self.run.dimension
+        if size is not None and rows.shape[1] != size:
+            raise InvalidInput(f"a start needs {size} coordinates; got {rows.shape[1]}")
+        check_inside(self.body, rows)
+        gradient_at(self.potential, rows)
+        return LangevinState(rows)
+
+    def step(self, generator: np.random.Generator, state: LangevinState) -> LangevinState:
+        """Return the state one step later; nothing but the generator changes."""
+        return self.advance(generator, state, 1)
+
+    def advance(
+        self,
+        generator: np.random.Generator,
+        state: LangevinState,
+        steps: int,
+        *,
+        progress: Progress | None = None,
+    ) -> LangevinState:
+        """Return the state ``steps`` steps later."""
+        moved, _ = self.collect(generator, state, 1, thin=steps, progress=progress)
+        return moved
+
+    def collect(
+        self,
+        generator: np.random.Generator,
+        state: LangevinState,
+        draws: int,
+        *,
+        thin: int = 1,
+        progress: Progress | None = None,
+    ) -> tuple[LangevinState, FloatArray]:
+        """Return the last state and every ``thin``-th position, shape (chains, draws, d).
+
+        ``progress`` is called with numbers of steps and learns nothing else.
+        """
+        position = state.position.copy()
+        kept = np.empty((draws, *position.shape))
+        move = self._mover(generator, position)
+        taken = 0
+        for rates, noise in self._noise(generator, state, draws * thin):
+            for rate, shock in zip(rates, noise, strict=True):
+                move(rate, shock)
+                taken += 1
+                if taken % thin == 0:
+                    kept[taken // thin - 1] = position
+            _check_finite(position)
+            if progress is not None:
+                progress(len(noise))
+        return LangevinState(position, state.step + taken), kept.transpose(1, 0, 2)
+
+    def draw(self, generator: np.random.Generator, start: npt.ArrayLike) -> FloatArray:
+        """Return the last iterate of one chain after the run's own number of steps, nothing else.
+
+        This is what ``certify(sampler.run, delta)`` speaks about when the run releases "last". The
+        claim needs a secret, unpredictable generator and a start that does not depend on data.
+        """
+        state = self.init(start)
+        if state.position.shape[0] != 1:
+            raise InvalidInput("draw runs one chain: every chain would be a release of its own")
+        last: FloatArray = self.advance(generator, state, self.run.steps).position[0]
+        return last
+
+    def _mover(
+        self, generator: np.random.Generator, position: FloatArray
+    ) -> Callable[[float, FloatArray], None]:
+        """Return a function that takes one step in place, given learning rate and scaled noise."""
+        gradient = self._gradient(generator)
+        project = projector(self.body)
+        scratch = np.empty_like(position)
+        l2 = self.run.l2
+
+        def move(rate: float, shock: FloatArray) -> None:
+            # The gradient may be the position itself: it is used up before that changes.
+            np.multiply(gradient(position), rate, out=scratch)
+            if l2:
+                np.multiply(position, 1.0 - l2 * rate, out=position)
+            np.subtract(position, scratch, out=position)
+            np.add(position, shock, out=position)
+            project(position)
+
+        return move
+
+    def _gradient(self, generator: np.random.Generator) -> Gradient:
+        run, batch_gradient = self.run, self.potential.batch_gradient
+        if not isinstance(run, NoisySGD):
+            return self.potential.gradient
+        assert batch_gradient is not None
+
+        def sampled(position: FloatArray) -> FloatArray:
+            return batch_gradient(position, *random_batches(run, position.shape[0], generator))
+
+        return sampled
+
+    def _noise(
+        self, generator: np.random.Generator, state: LangevinState, steps: int
+    ) -> Iterator[tuple[list[float], FloatArray]]:
+        """Yield learning rates and scaled noise of many steps at once (of one with batches)."""
+        rates, stds = self._schedule(state.step, steps)
+        sampled = isinstance(self.run, NoisySGD)
+        block = 1 if sampled else max(1, _NOISE_BLOCK // state.position.size)
+        noise = np.empty((min(block, steps), *state.position.shape))
+        for first in range(0, steps, block):
+            part = slice(first, min(first + block, steps))
+            shocks = noise[: part.stop - first]
+            generator.standard_normal(out=shocks)
+            shocks *= stds[part, None, None]
+            yield rates[part].tolist(), shocks
+
+    def _schedule(self, first: int, steps: int) -> tuple[FloatArray, FloatArray]:
+        """Return learning rate and noise of each step from ``first`` on."""
+        rate, noise = self.run.learning_rate, self.run.iterate_std
+        assert rate is not None
+        if isinstance(rate, float) and isinstance(noise, float):
+            return np.full(steps, rate), np.full(steps, noise)
+        if first + steps > self.run.steps:
+            raise InvalidInput(
+                f"the schedule has {self.run.steps} steps; step {first + steps} was asked for"
+            )
+        span = slice(first, first + steps)
+        return values_over(rate, self.run.steps)[span], values_over(noise, self.run.steps)[span]
+
+
+def _dimension(potential: Potential, body: Domain, stated: int | None) -> int | None:
+    known = {size for size in (potential.dimension, dimension_of(body), stated) if size is not None}
+    if len(known) > 1:
+        raise InvalidInput(
+            f"potential, body and dimension=... disagree on the number of coordinates: "
+            f"{', '.join(map(str, sorted(known)))}"
+        )
+    return known.pop() if known else None
+
+
+def _check_finite(position: FloatArray) -> None:
+    if not math.isfinite(float(position.sum())):
+        raise InvalidInput("a chain left the real numbers: the gradient is not finite on the body")
