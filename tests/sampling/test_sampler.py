@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dplateau import (
     Ball,
@@ -31,6 +32,7 @@ from dplateau.losses import Absolute, Logistic
 from dplateau.numerics.types import FloatArray
 from dplateau.sampling import check_constants
 from dplateau.sampling.batches import random_batches
+from dplateau.sampling.secure import SecureGenerator
 
 
 def geometry(**known: Any) -> LossGeometry:
@@ -233,7 +235,7 @@ def test_one_draw_is_private_by_the_same_description() -> None:
         l2=0.1,
         release="last",
     )
-    point = made.draw(np.random.default_rng(0), [0.0, 0.0])
+    point = made.draw([0.0, 0.0], generator=np.random.default_rng(0))
     assert point.shape == (2,)
     assert np.linalg.norm(point) <= 1 + 1e-12
     hidden = certify(made.run, 1e-5)
@@ -254,7 +256,7 @@ def test_one_draw_is_private_by_the_same_description() -> None:
     )
     assert certify(twin, 1e-5).claimed_epsilon == pytest.approx(hidden.claimed_epsilon, rel=1e-9)
     with pytest.raises(InvalidInput, match="one chain"):
-        made.draw(np.random.default_rng(0), np.zeros((2, 2)))
+        made.draw(np.zeros((2, 2)))
 
 
 def test_draws_that_are_kept_count_as_released() -> None:
@@ -368,3 +370,23 @@ def test_a_gradient_that_explodes_is_noticed() -> None:
 def test_the_extra_is_loaded_late() -> None:
     script = "import sys, dplateau.sampling; sys.exit('arviz_base' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_private_draw_takes_its_noise_from_the_secure_source() -> None:
+    source = SecureGenerator()
+    noise = source.standard_normal(out=np.empty((50, 4, 25)))
+    assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-4
+    sizes = source.binomial(40, 0.3, 2000)
+    expected = stats.binom(40, 0.3)
+    assert abs(sizes.mean() - expected.mean()) < 5 * expected.std() / math.sqrt(2000)
+    chosen = source.choice(30, 7, replace=False, shuffle=False)
+    assert len(set(chosen.tolist())) == 7
+    assert source.choice(30, 0).size == 0
+    samplings: tuple[Literal["poisson", "fixed"], ...] = ("poisson", "fixed")
+    for sampling in samplings:
+        made = LangevinSampler.of(
+            records(60), Ball(1.0), steps=30, learning_rate=0.1, batch_size=6, sampling=sampling,
+            release="last",
+        )  # fmt: skip
+        first, second = made.draw([0.0, 0.0]), made.draw([0.0, 0.0])
+        assert not np.array_equal(first, second)

@@ -6,11 +6,10 @@ import numpy as np
 
 from dplateau.algorithms import NoisySGD
 from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.sampling.secure import Source
 
 
-def random_batches(
-    run: NoisySGD, chains: int, generator: np.random.Generator
-) -> tuple[IntArray, FloatArray]:
+def random_batches(run: NoisySGD, chains: int, generator: Source) -> tuple[IntArray, FloatArray]:
     """Return the records of each chain's batch and their weights: 1 / b, or 0 for padding.
 
     Poisson: the size is binomial and, given its size, a batch is a uniformly random set; that is

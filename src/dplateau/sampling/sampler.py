@@ -22,6 +22,7 @@ from dplateau.numerics.types import FloatArray
 from dplateau.sampling.batches import random_batches
 from dplateau.sampling.bodies import check_inside, dimension_of, projector
 from dplateau.sampling.potentials import Gradient, Potential, gradient_at
+from dplateau.sampling.secure import SecureGenerator, Source
 
 # Noise is drawn for many steps at once, about this many numbers.
 _NOISE_BLOCK = 1 << 14
@@ -134,13 +135,13 @@ class LangevinSampler:
         gradient_at(self.potential, rows)
         return LangevinState(rows)
 
-    def step(self, generator: np.random.Generator, state: LangevinState) -> LangevinState:
+    def step(self, generator: Source, state: LangevinState) -> LangevinState:
         """Return the state one step later; nothing but the generator changes."""
         return self.advance(generator, state, 1)
 
     def advance(
         self,
-        generator: np.random.Generator,
+        generator: Source,
         state: LangevinState,
         steps: int,
         *,
@@ -152,7 +153,7 @@ class LangevinSampler:
 
     def collect(
         self,
-        generator: np.random.Generator,
+        generator: Source,
         state: LangevinState,
         draws: int,
         *,
@@ -178,20 +179,23 @@ class LangevinSampler:
                 progress(len(noise))
         return LangevinState(position, state.step + taken), kept.transpose(1, 0, 2)
 
-    def draw(self, generator: np.random.Generator, start: npt.ArrayLike) -> FloatArray:
+    def draw(self, start: npt.ArrayLike, *, generator: Source | None = None) -> FloatArray:
         """Return the last iterate of one chain after the run's own number of steps, nothing else.
 
         This is what ``certify(sampler.run, delta)`` speaks about when the run releases "last". The
-        claim needs a secret, unpredictable generator and a start that does not depend on data.
+        claim needs a start that does not depend on data, and noise that nobody can predict: without
+        a ``generator`` it comes from the operating system's entropy.
         """
         state = self.init(start)
         if state.position.shape[0] != 1:
             raise InvalidInput("draw runs one chain: every chain would be a release of its own")
-        last: FloatArray = self.advance(generator, state, self.run.steps).position[0]
+        last: FloatArray = self.advance(
+            generator or SecureGenerator(), state, self.run.steps
+        ).position[0]
         return last
 
     def _mover(
-        self, generator: np.random.Generator, position: FloatArray
+        self, generator: Source, position: FloatArray
     ) -> Callable[[float, FloatArray], None]:
         """Return a function that takes one step in place, given learning rate and scaled noise."""
         gradient = self._gradient(generator)
@@ -210,7 +214,7 @@ class LangevinSampler:
 
         return move
 
-    def _gradient(self, generator: np.random.Generator) -> Gradient:
+    def _gradient(self, generator: Source) -> Gradient:
         run, batch_gradient = self.run, self.potential.batch_gradient
         if not isinstance(run, NoisySGD):
             return self.potential.gradient
@@ -222,7 +226,7 @@ class LangevinSampler:
         return sampled
 
     def _noise(
-        self, generator: np.random.Generator, state: LangevinState, steps: int
+        self, generator: Source, state: LangevinState, steps: int
     ) -> Iterator[tuple[list[float], FloatArray]]:
         """Yield learning rates and scaled noise of many steps at once (of one with batches)."""
         rates, stds = self._schedule(state.step, steps)
