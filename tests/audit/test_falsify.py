@@ -10,16 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 from scipy.stats import norm
 
-from dplateau import CyclicSGD, LossGeometry, NoisyGD, NoisySGD
+from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD
 from dplateau.algorithms import Run, run_from_dict
-from dplateau.audit import falsify
+from dplateau.audit import (
+    falsify,
+    lower_bound,
+    lower_epsilon,
+    problems_of,
+)
 from dplateau.audit.settings import KINDS, LOSSES, setting, settings
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.registry import BOUNDS, bound_named
@@ -160,7 +167,7 @@ def test_reshuffled_walks_against_simulation(neighbors: Any, steps: int) -> None
         order="reshuffle",
         neighbors=neighbors,
     )
-    found = falsify.needed(run, 1e-3)
+    found = lower_bound(run, 1e-3).epsilon
     assert found > 0
     draw = np.random.default_rng(0)
     epochs = -(-steps // 3)
@@ -185,7 +192,96 @@ def test_one_reshuffled_batch_is_the_full_batch() -> None:
     exact = bound_named("gd_contraction")
     full = NoisyGD(**FULL, steps=25)
     value = exact.curve(full, exact.plan(full, 1e-5)).epsilon(1e-5)
-    assert falsify.needed(run, 1e-5) == pytest.approx(value, rel=1e-4)
+    assert falsify.needed(run, [1e-5])[repr(1e-5)] == pytest.approx(value, rel=1e-4)
+
+
+# --- bounds that are wrong -----------------------------------------------------------------------
+
+
+class Shrunk(Bound):
+    """Another bound's curve at a part of its epsilon."""
+
+    name, title = "shrunk", "Ten percent off"
+
+    def __init__(self, bound: Bound, part: float = 0.9) -> None:
+        self.bound, self.part = bound, part
+
+    def missing(self, run: Run) -> str | None:
+        return self.bound.refusal(run)
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        inner = self.bound.curve(run, self.bound.plan(run, 1e-5))
+        return GaussianCurve(mu_at(self.part * inner.epsilon(1e-5), 1e-5))
+
+
+class Formula(Bound):
+    """mu from a formula that somebody might write down."""
+
+    name, title = "formula", "A formula"
+
+    def __init__(self, mu: Callable[[Any], float]) -> None:
+        self.mu = mu
+
+    def missing(self, run: Run) -> str | None:
+        return None
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        return GaussianCurve(self.mu(run))
+
+
+def mu_at(epsilon: float, delta: float) -> float:
+    return float(brentq(lambda mu: GaussianCurve(mu).epsilon(delta) - epsilon, 1e-9, 1e3))
+
+
+def alone(run: Run) -> float:
+    """What the record loses if nobody else moves the walk."""
+    return lower_epsilon(problems_of(run, 1e-5)[0], 1e-5).epsilon
+
+
+CYCLE = CyclicSGD(n=400, batch_size=40, steps=30, learning_rate=2.0, noise_multiplier=2.0,
+                  loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5),
+                  release="last")  # fmt: skip
+PASS = OnePassSGD(n=400, batch_size=40, learning_rate=2.0, noise_multiplier=2.0, loss=CYCLE.loss,
+                  release="last")  # fmt: skip
+WALLED = NoisyGD(n=100, steps=4000, learning_rate=1.0, noise_multiplier=10.0, domain=Ball(0.5),
+                 loss=SMOOTH, release="last")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("run", "name"),
+    [
+        (NoisyGD(**FULL, steps=40), "gd_contraction"),
+        (NoisyGD(**FULL, steps=40).replace(release="all"), "gdp_composition"),
+        (PASS, "one_pass_contraction"),
+        (CYCLE, "cyclic_contraction"),
+    ],
+    ids=["ridge", "released", "one-pass", "cyclic"],
+)
+def test_ten_percent_are_noticed(run: Run, name: str) -> None:
+    bound = bound_named(name)
+    assert falsify.attack(run, 1e-5, bounds=(bound,)).violations() == []
+    assert len(falsify.attack(run, 1e-5, bounds=(Shrunk(bound),)).violations()) == 1
+
+
+@pytest.mark.parametrize(
+    ("run", "wrong"),
+    [
+        # Earlier noise is taken to hide the record, as if no other loss were curved.
+        (PASS, lambda run: 1 / (run.noise_multiplier * math.sqrt(run.steps))),
+        (CYCLE, lambda run: 3 / (run.noise_multiplier * math.sqrt(run.steps))),
+        # A walk is taken to mix over the whole domain, as if others never pushed it to a wall.
+        (WALLED, lambda run: mu_at(1.02 * alone(run), 1e-5)),
+        # One record step where a replaced record makes two.
+        (NoisyGD(**FULL, steps=40, neighbors="replace"),
+         lambda run: math.sqrt((1.95 - 1.95 * 0.95**40) / (0.05 + 0.05 * 0.95**40)) / 5),
+        # Shuffling is taken to divide the loss by the number of batches.
+        (CYCLE.replace(order="reshuffle", steps=30, batch_size=200),
+         lambda run: 1 / (2 * run.noise_multiplier)),
+    ],
+    ids=["one-pass", "cyclic", "walls", "replace", "reshuffle"],
+)  # fmt: skip
+def test_formulas_that_forget_something_are_caught(run: Run, wrong: Any) -> None:
+    assert len(falsify.attack(run, 1e-5, bounds=(Formula(wrong),)).violations()) == 1
 
 
 # --- the campaign --------------------------------------------------------------------------------
@@ -193,27 +289,27 @@ def test_one_reshuffled_batch_is_the_full_batch() -> None:
 
 def test_a_campaign_counts_and_resumes(tmp_path: Path) -> None:
     path = tmp_path / "state.jsonl"
-    tally, finished = falsify.campaign(6, 21, falsify.State(path, 21), jobs=1)
+    tally, finished = falsify.campaign(4, 26, falsify.State(path, 26), jobs=1)
     lines = path.read_text(encoding="utf-8").splitlines()
     assert finished
-    assert (tally.settings, len(lines)) == (6, 6)
-    assert [json.loads(line)["index"] for line in lines] == list(range(6))
+    assert (tally.settings, len(lines)) == (4, 4)
+    assert [json.loads(line)["index"] for line in lines] == list(range(4))
     # A line that was cut off is dropped and done again; the others are not.
-    path.write_text("\n".join(lines[:4]) + "\n" + lines[4][:50], encoding="utf-8")
+    path.write_text("\n".join(lines[:2]) + "\n" + lines[2][:50], encoding="utf-8")
     shown = io.StringIO()
-    again, _ = falsify.campaign(6, 21, falsify.State(path, 21), jobs=1, show=shown)
+    again, _ = falsify.campaign(4, 26, falsify.State(path, 26), jobs=1, show=shown)
     assert str(again) == str(tally)
     assert shown.getvalue().count("settings") == 2
-    assert len(path.read_text(encoding="utf-8").splitlines()) == 6
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 4
 
 
 def test_a_changed_library_starts_afresh(tmp_path: Path) -> None:
     path = tmp_path / "state.jsonl"
-    state = falsify.State(path, 21)
+    state = falsify.State(path, 26)
     state.library = "an earlier one"
-    falsify.campaign(2, 21, state, jobs=1)
-    assert falsify.State(path, 21).finished() == {}
-    assert falsify.State(path, 22).finished() == {}
+    falsify.campaign(2, 26, state, jobs=1)
+    assert falsify.State(path, 26).finished() == {}
+    assert falsify.State(path, 27).finished() == {}
     assert set(state.finished()) == {0, 1}
 
 
@@ -233,6 +329,8 @@ def test_violations_are_printed_and_end_in_failure(
     shown = capsys.readouterr()
     assert "best claim below twice the lower bound: 100.0%" in shown.out
     assert "1.5000000" in shown.out
+    (row,) = [line for line in shown.out.splitlines() if line.startswith("full_batch")]
+    assert row.split()[1:] == ["1", "0", "1", "100.0%", "1.500"]
 
 
 def record(claim: float) -> dict[str, Any]:

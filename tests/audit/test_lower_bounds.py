@@ -182,10 +182,28 @@ def test_refusals() -> None:
         lower_bound(base.replace(loss=pulled, domain=Ball(3.0)), 1e-5)
     with pytest.raises(NotApplicable, match="oscillates"):
         lower_bound(base.replace(l2=3.0), 1e-5)
-    cycle = CyclicSGD(n=4, batch_size=1, epochs=3, noise_multiplier=1.0, order="reshuffle",
-                      release="last")  # fmt: skip
-    with pytest.raises(NotApplicable, match="reshuffle"):
-        lower_bound(cycle, 1e-5)
+
+
+def test_classes_without_linear_losses_get_quadratic_ones() -> None:
+    run = NoisyGD(n=20, steps=50, learning_rate=0.5, noise_std=0.1, domain=Ball(0.5),
+                  loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=2.0,
+                                    strong_convexity=0.5), release="last")  # fmt: skip
+    plain = problems_of(run, 1e-5)[0]
+    assert plain.record_pull == pytest.approx(0.5 * 0.5 / 20)
+    assert (plain.pull, plain.removed_pull) == pytest.approx((0.25, 0.25 / 20))
+    # The record's gradient m x + slope reaches L at the end of the domain.
+    assert plain.record_step == pytest.approx(0.5 * (1.0 - 0.5 * 0.5) / 20)
+    # As a ridge outside of the losses the same curvature leaves the record its whole slope.
+    ridge = run.replace(loss=LINEAR, l2=0.5)
+    assert 0 < lower_epsilon(plain, 1e-5).epsilon < lower_epsilon(
+        problems_of(ridge, 1e-5)[0], 1e-5
+    ).epsilon  # fmt: skip
+
+
+def test_wide_domains_are_no_longer_refused() -> None:
+    run = NoisyGD(n=1000, steps=300, learning_rate=1.0, iterate_std=0.01, domain=Ball(4.0),
+                  loss=LINEAR, release="last")  # fmt: skip
+    assert lower_bound(run, 1e-5).epsilon > 0
 
 
 def test_importing_the_room_is_cheap() -> None:

@@ -232,6 +232,9 @@ def test_every_bound_over_records_is_drawn_as_it_is() -> None:
         assert y.tolist() == bound.values.tolist()
     shuffled = line_named(ax, "any record, secret random order")
     assert set(data_of(shuffled)[1].tolist()) == {display.losses.shuffled}
+    if display.losses.stopped is not None:
+        stopped = line_named(ax, "any record, random stop")
+        assert set(data_of(stopped)[1].tolist()) == {display.losses.stopped}
     assert ax.get_ylabel() == "epsilon at delta = 1e-05"
 
 

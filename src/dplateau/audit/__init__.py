@@ -10,10 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dplateau.audit.adversary import search_adversary
     from dplateau.audit.events import HalfLine, delta_from_brackets, epsilon_from_brackets
-    from dplateau.audit.inclusion import Always, Bernoulli, Inclusion, Once, Periodic, Shuffled
+    from dplateau.audit.inclusion import (
+        Always,
+        Bernoulli,
+        Inclusion,
+        Once,
+        Periodic,
+        Reshuffled,
+        Shuffled,
+        Until,
+    )
     from dplateau.audit.laws import TailBracket
     from dplateau.audit.lower_bounds import lower_bound, problems_of
+    from dplateau.audit.monte_carlo import audit_trainer
+    from dplateau.audit.monte_carlo_pairs import CanaryPair, worst_case_pair
+    from dplateau.audit.monte_carlo_report import AuditReport
     from dplateau.audit.problems import (
         LowerBound,
         WalkProblem,
@@ -22,8 +35,14 @@ if TYPE_CHECKING:
         lower_epsilon,
         solve,
     )
+    from dplateau.audit.tightness import (
+        Tightness,
+        TightnessOverSteps,
+        tightness_over_steps,
+    )
 
 _HOMES = {
+    "search_adversary": "adversary",
     "HalfLine": "events",
     "delta_from_brackets": "events",
     "epsilon_from_brackets": "events",
@@ -32,29 +51,45 @@ _HOMES = {
     "Inclusion": "inclusion",
     "Once": "inclusion",
     "Periodic": "inclusion",
+    "Reshuffled": "inclusion",
     "Shuffled": "inclusion",
+    "Until": "inclusion",
     "TailBracket": "laws",
     "lower_bound": "lower_bounds",
     "problems_of": "lower_bounds",
+    "audit_trainer": "monte_carlo",
+    "CanaryPair": "monte_carlo_pairs",
+    "worst_case_pair": "monte_carlo_pairs",
+    "AuditReport": "monte_carlo_report",
     "LowerBound": "problems",
     "WalkProblem": "problems",
     "final_laws": "problems",
     "lower_delta": "problems",
     "lower_epsilon": "problems",
     "solve": "problems",
+    "Tightness": "tightness",
+    "TightnessOverSteps": "tightness",
+    "tightness_over_steps": "tightness",
 }
 
 __all__ = [
     "Always",
+    "AuditReport",
     "Bernoulli",
+    "CanaryPair",
     "HalfLine",
     "Inclusion",
     "LowerBound",
     "Once",
     "Periodic",
+    "Reshuffled",
     "Shuffled",
     "TailBracket",
+    "Tightness",
+    "TightnessOverSteps",
+    "Until",
     "WalkProblem",
+    "audit_trainer",
     "delta_from_brackets",
     "epsilon_from_brackets",
     "final_laws",
@@ -62,7 +97,10 @@ __all__ = [
     "lower_delta",
     "lower_epsilon",
     "problems_of",
+    "search_adversary",
     "solve",
+    "tightness_over_steps",
+    "worst_case_pair",
 ]
 
 

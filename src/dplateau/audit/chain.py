@@ -8,22 +8,52 @@ from typing import Literal
 
 import numpy as np
 
-from dplateau.audit.inclusion import Always, Bernoulli, Once, Periodic, takes_part
+from dplateau.audit.inclusion import (
+    ALWAYS,
+    Always,
+    Bernoulli,
+    Once,
+    Pattern,
+    Periodic,
+    Reshuffled,
+    takes_part,
+)
 from dplateau.errors import NotApplicable
 from dplateau.numerics.types import FloatArray
 
 PerStep = float | tuple[float, ...]
 NoiseKind = Literal["gaussian", "laplace"]
+PerStepName = Literal[
+    "contraction", "noise_std", "drift", "jump", "pull", "pull_change", "record_pull"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step x -> clamp(contraction * x + shift + noise), the shift drawn by ``weights``."""
+    """One step x -> clamp(contraction * x + shift - pull * clip(x - centre) + noise).
+
+    The clip is to [-width, width]. ``weights`` are the probabilities of the pairs of ``shifts`` and
+    ``pulls`` (no pulls: none of them is pulled).
+    """
 
     contraction: float
     noise_std: float
     shifts: tuple[float, ...]
     weights: tuple[float, ...]
+    pulls: tuple[float, ...] = ()
+    centre: float = 0.0
+    width: float = math.inf
+
+    def images(self, states: FloatArray) -> list[tuple[float, FloatArray]]:
+        """Return where the states go before the noise, with the probability of each branch."""
+        pulls = self.pulls or (0.0,) * len(self.shifts)
+        found = []
+        for shift, weight, pull in zip(self.shifts, self.weights, pulls, strict=True):
+            moved = self.contraction * states + shift
+            if pull:
+                moved = moved - pull * np.clip(states - self.centre, -self.width, self.width)
+            found.append((weight, moved))
+        return found
 
 
 # A stretch of steps: (step, count) pairs in order, the whole run through ``repeats`` times.
@@ -32,9 +62,12 @@ Stretch = tuple[tuple[tuple[Step, int], ...], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """X_{t+1} = clamp(contraction_t X_t + drift_t + I_t jump_t + noise_t), X_0 = start.
+    """X_{t+1} = clamp(contraction_t X_t + drift_t + I_t jump_t - k_t clip(X_t) + noise_t).
 
-    Per-step values are one number, or a tuple with one number per step.
+    X_0 = start. clip(x) is x - centre cut to [-width, width], and k_t, the curvature of the losses,
+    is pull_t where I_t = 0 and pull_t + pull_change_t where I_t = 1, in the steps of ``pull_when``;
+    ``record_pull`` is added wherever I_t = 1. Per-step values are one number, or a tuple with one
+    number per step.
     """
 
     steps: int
@@ -42,11 +75,17 @@ class Chain:
     noise_std: PerStep
     drift: PerStep
     jump: PerStep
-    inclusion: Always | Bernoulli | Periodic | Once
+    inclusion: Always | Bernoulli | Periodic | Once | Reshuffled
     start: float
     lower: float = -math.inf
     upper: float = math.inf
     noise_kind: NoiseKind = "gaussian"
+    pull: PerStep = 0.0
+    pull_change: PerStep = 0.0
+    record_pull: PerStep = 0.0
+    pull_when: Pattern = ALWAYS
+    centre: float = 0.0
+    width: float = math.inf
 
     @property
     def bounded(self) -> bool:
@@ -57,7 +96,31 @@ class Chain:
     def homogeneous(self) -> bool:
         """Whether nothing but the indicators changes from step to step."""
         values = (self.contraction, self.noise_std, self.drift, self.jump)
-        return not any(isinstance(value, tuple) for value in values)
+        pulls = (self.pull, self.pull_change, self.record_pull)
+        return not any(isinstance(value, tuple) for value in values + pulls)
+
+    @property
+    def pulled(self) -> bool:
+        """Whether curved losses bend the map."""
+        return bool(np.any(self.pull) or np.any(self.pull_change) or np.any(self.record_pull))
+
+    @property
+    def kinks(self) -> tuple[float, ...]:
+        """Where the map's slope changes, inside of the walls."""
+        ends = (self.centre - self.width, self.centre + self.width) if self.pulled else ()
+        return tuple(end for end in ends if self.lower < end < self.upper)
+
+    def pull_slopes(self) -> FloatArray:
+        """Return the pulls of every step: without the record, with it, and its own alone."""
+        pulls, changes = self.per_step("pull"), self.per_step("pull_change")
+        own = self.per_step("record_pull")
+        return np.stack([pulls, pulls + changes + own, own])
+
+    def steepest(self) -> float:
+        """Return the largest slope of any step's map, in absolute value."""
+        slopes = self.per_step("contraction")
+        pulled = np.abs(slopes - self.pull_slopes()) if self.pulled else np.zeros(1)
+        return float(max(np.max(np.abs(slopes)), np.max(pulled)))
 
     def constants(self) -> tuple[float, float, float, float]:
         """Return contraction, noise_std, drift and jump of a homogeneous chain."""
@@ -67,7 +130,7 @@ class Chain:
             raise NotApplicable("the parameters of this walk change from step to step")
         return numbers
 
-    def per_step(self, name: Literal["contraction", "noise_std", "drift", "jump"]) -> FloatArray:
+    def per_step(self, name: PerStepName) -> FloatArray:
         """Return one value of the named parameter per step."""
         return np.broadcast_to(
             np.asarray(getattr(self, name), dtype=np.float64), (self.steps,)
@@ -82,10 +145,13 @@ class Chain:
             noise_std=_first(self.noise_std, count),
             drift=_first(self.drift, count),
             jump=_first(self.jump, count),
+            pull=_first(self.pull, count),
+            pull_change=_first(self.pull_change, count),
+            record_pull=_first(self.record_pull, count),
         )
         if isinstance(self.inclusion, Once) and self.inclusion.step >= count:
             # The record has not had its turn yet.
-            return replace(shorter, inclusion=Always(), jump=0.0)
+            return replace(shorter, inclusion=ALWAYS, jump=0.0, pull_change=0.0, record_pull=0.0)
         return shorter
 
     def unconstrained(self) -> Chain:
@@ -94,38 +160,66 @@ class Chain:
 
     def step_at(self, time: int) -> Step:
         """Return the step taken at ``time`` (from 0 to steps - 1)."""
-        drift, jump = _at(self.drift, time), _at(self.jump, time)
-        shifts: tuple[float, ...]
-        weights: tuple[float, ...]
         match self.inclusion:
             case Bernoulli(rate) if 0 < rate < 1:
-                shifts, weights = (drift, drift + jump), (1.0 - rate, rate)
+                return self._step(time, ((False, 1.0 - rate), (True, rate)))
             case Bernoulli(rate):
-                shifts, weights = (drift + (jump if rate else 0.0),), (1.0,)
+                return self._step(time, ((rate == 1, 1.0),))
+            case Reshuffled():
+                raise NotApplicable("the steps of a reshuffled epoch are not independent")
             case pattern:
-                taken = takes_part(pattern, time)
-                shifts, weights = (drift + (jump if taken else 0.0),), (1.0,)
-        return Step(_at(self.contraction, time), _at(self.noise_std, time), shifts, weights)
+                return self.step_if(time, takes_part(pattern, time))
+
+    def step_if(self, time: int, taken: bool) -> Step:
+        """Return the step at ``time`` if the record takes part in it, or not."""
+        return self._step(time, ((taken, 1.0),))
+
+    def _step(self, time: int, branches: tuple[tuple[bool, float], ...]) -> Step:
+        drift, jump = _at(self.drift, time), _at(self.jump, time)
+        bare = Step(
+            _at(self.contraction, time),
+            _at(self.noise_std, time),
+            tuple(drift + (jump if taken else 0.0) for taken, _ in branches),
+            tuple(weight for _, weight in branches),
+        )
+        pulls = tuple(self._pull_at(time, taken) for taken, _ in branches) if self.pulled else ()
+        if not any(pulls):
+            return bare
+        return replace(bare, pulls=pulls, centre=self.centre, width=self.width)
+
+    def _pull_at(self, time: int, taken: bool) -> float:
+        own = _at(self.record_pull, time) if taken else 0.0
+        if not takes_part(self.pull_when, time):
+            return own
+        return own + _at(self.pull, time) + (_at(self.pull_change, time) if taken else 0.0)
 
     def stretches(self, count: int) -> list[Stretch]:
         """Group the first ``count`` steps into stretches of repeated equal steps."""
         if count <= 0:
             return []
-        if not self.homogeneous:
+        period = self._period()
+        if period is None or (period > 1 and count <= 2 * period):
             return [(_run_lengths([self.step_at(t) for t in range(count)]), 1)]
-        match self.inclusion:
-            case Periodic(period, _) if count > 2 * period:
-                cycle = _run_lengths([self.step_at(t) for t in range(period)])
-                rest = _run_lengths([self.step_at(t) for t in range(count % period)])
-                return [(cycle, count // period)] + ([(rest, 1)] if rest else [])
-            case Periodic():
-                return [(_run_lengths([self.step_at(t) for t in range(count)]), 1)]
-            case Once(step) if step < count:
-                quiet = self.step_at(step + 1)
-                parts = ((quiet, step), (self.step_at(step), 1), (quiet, count - step - 1))
-                return [(tuple(part for part in parts if part[1]), 1)]
-            case _:
-                return [(((self.step_at(0), count),), 1)]
+        if period == 1:
+            return [(((self.step_at(0), count),), 1)]
+        cycle = _run_lengths([self.step_at(t) for t in range(period)])
+        rest = _run_lengths([self.step_at(t) for t in range(count % period)])
+        return [(cycle, count // period)] + ([(rest, 1)] if rest else [])
+
+    def _period(self) -> int | None:
+        """Return after how many steps everything repeats; None if it does not."""
+        if not self.homogeneous:
+            return None
+        found = 1
+        for pattern in (self.inclusion, self.pull_when if self.pulled else ALWAYS):
+            match pattern:
+                case Periodic(period, _):
+                    found = math.lcm(found, period)
+                case Always() | Bernoulli():
+                    pass
+                case _:
+                    return None
+        return found
 
 
 def _first(value: PerStep, count: int) -> PerStep:

@@ -8,15 +8,20 @@ product with a nonnegative matrix whose absolute error is fixed in advance, whil
 relative: nothing is ever subtracted. A rounded node moves f_t by a small multiple of itself,
 because Phi^-1 of each term of the mixture is Lipschitz with constant c / nu. No monotone rounding
 is needed, and the error of a tail after a hundred thousand steps is near 1e-15 plus 1e-7 of it.
+
+Curved losses bend the map at two points at most. Panels end there, and on each of them u is linear
+in x as before.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
 from dplateau.audit.chain import Chain, Step, Stretch
+from dplateau.audit.inclusion import ALWAYS, Reshuffled
 from dplateau.audit.laws import FAR, UNIT, TailBracket
 from dplateau.audit.quadrature import make_rule
 from dplateau.errors import NotApplicable
@@ -26,6 +31,9 @@ from dplateau.numerics.types import FloatArray
 _TRIFLE = 1e-50
 # A matrix product runs about this many times faster, per operation, than a vector one.
 _MATRIX_ADVANTAGE = 4
+# A product with a sparse matrix costs this many times as much for each entry that it keeps.
+_SPARSE_PRICE = 4
+_MOST_RESHUFFLED_WORK = 3e10
 
 
 class ClampedLaw:
@@ -35,35 +43,41 @@ class ClampedLaw:
         if not chain.bounded or chain.noise_kind != "gaussian":
             raise NotApplicable("this solver is for Gaussian noise on a bounded interval")
         self._chain = chain
-        noise = float(np.min(chain.per_step("noise_std")))
-        contraction = float(np.max(np.abs(chain.per_step("contraction"))))
-        self._rule = make_rule(chain.lower, chain.upper, noise, contraction, chain.steps)
+        noise, slope = float(np.min(chain.per_step("noise_std"))), chain.steepest()
+        self._rule = make_rule(chain.lower, chain.upper, noise, slope, chain.steps, chain.kinks)
         # States: the nodes, the two walls, and the start (entered by no step).
         self._states = np.r_[self._rule.nodes, chain.lower, chain.upper, chain.start]
-        self._last = chain.step_at(chain.steps - 1)
         occupied = np.zeros(self._states.size)
         occupied[-1] = 1.0
-        for stretch in chain.stretches(chain.steps - 1):
-            occupied = self._advance(occupied, stretch)
-        self._occupied = occupied
-        self._relative, self._absolute = self._errors(noise, contraction)
+        # Weights on the states before the last step, and that step: one pair, or two.
+        self._ends: list[tuple[FloatArray, Step]]
+        if isinstance(chain.inclusion, Reshuffled):
+            self._ends = self._reshuffled(occupied, chain.inclusion)
+        else:
+            for stretch in chain.stretches(chain.steps - 1):
+                occupied = self._advance(occupied, stretch)
+            self._ends = [(occupied, chain.step_at(chain.steps - 1))]
+        self._relative, self._absolute = self._errors(noise, slope)
 
     @property
     def span(self) -> tuple[float, float]:
         """Return the interval, the upper wall's atom included."""
         return self._chain.lower, math.nextafter(self._chain.upper, -math.inf)
 
-    def _errors(self, noise: float, contraction: float) -> tuple[float, float]:
+    def _errors(self, noise: float, slope: float) -> tuple[float, float]:
         """Return the relative and the absolute error of a tail after all steps."""
         chain, size = self._chain, self._states.size
         shifts = np.abs(chain.per_step("drift")) + np.abs(chain.per_step("jump"))
-        reach = max(abs(chain.lower), abs(chain.upper), abs(chain.start))
-        reach = reach * (1 + contraction) + float(np.max(shifts))
+        bend = float(np.max(np.abs(chain.pull_slopes()))) if chain.pulled else 0.0
+        reach = max(
+            abs(chain.lower), abs(chain.upper), abs(chain.start), bend and abs(chain.centre)
+        )
+        reach = reach * (1 + slope + 2 * bend) + float(np.max(shifts))
         moved = 8 * UNIT * (reach / noise + FAR)
         # Entries: hazard rate at most FAR + 1; nodes: Lipschitz constant of the normal quantile.
         entry = (FAR + 1) * moved + 1e-13
-        node = 12 * max(contraction, 1.0) * moved
-        relative = math.expm1(chain.steps * (entry + node + 1.1 * UNIT * (size + 8)))
+        node = 12 * max(slope, 1.0) * moved
+        relative = math.expm1(chain.steps * (entry + node + 1.1 * UNIT * (size + 16)))
         # The quantile argument is used down to probability 1e-29; less than that may double.
         dropped = 8 * size * _TRIFLE + 1e-28
         return relative, chain.steps * (self._rule.error + dropped) * (1 + relative) * 1.1
@@ -76,45 +90,73 @@ class ClampedLaw:
         found = np.zeros((self._states.size, self._states.size))
         count = rule.nodes.size
         heights = rule.weights / (noise * math.sqrt(2 * math.pi))
-        for shift, weight in zip(step.shifts, step.weights, strict=True):
-            centres = step.contraction * self._states + shift
+        for weight, centres in step.images(self._states):
             z = (rule.nodes - centres[:, None]) / noise
             found[:, :count] += weight * (np.exp(-0.5 * np.square(z)) * heights)
             found[:, count] += weight * ndtr((chain.lower - centres) / noise)
             found[:, count + 1] += weight * ndtr((centres - chain.upper) / noise)
-        found[found < _TRIFLE] = 0.0
-        return found
+        return _drop(found)
 
     def _advance(self, occupied: FloatArray, stretch: Stretch) -> FloatArray:
         """Push the weights through a stretch of steps."""
         cycle, repeats = stretch
         size = self._states.size
-        matrices = [(self._matrix(step), count) for step, count in cycle]
-        if len(matrices) == 1:
-            matrix, count = matrices[0]
-            return _push(occupied, matrix, count * repeats)
+        if len(cycle) == 1:
+            step, count = cycle[0]
+            return _push(occupied, self._matrix(step), count * repeats)
+        kept = {step: self._matrix(step) for step, _ in cycle} if len(set(cycle)) < 6 else {}
+        matrices = ((kept[s] if s in kept else self._matrix(s), count) for s, count in cycle)
         length = sum(count for _, count in cycle)
         if repeats * length * _MATRIX_ADVANTAGE > size * (4 * len(cycle) + 16):
             whole = np.eye(size)
             for matrix, count in matrices:
                 whole = _drop(whole @ _power(matrix, count))
             return _push(occupied, whole, repeats)
+        listed = list(matrices) if repeats > 1 else matrices
         for _ in range(repeats):
-            for matrix, count in matrices:
+            for matrix, count in listed:
                 occupied = _push(occupied, matrix, count)
         return occupied
+
+    def _reshuffled(
+        self, occupied: FloatArray, epochs: Reshuffled
+    ) -> list[tuple[FloatArray, Step]]:
+        """Push the weights through epochs that use the record once each, at a random place.
+
+        Within an epoch two rows are kept: not used yet (not weighted), and used already.
+        """
+        chain = self._chain
+        if chain.steps * self._states.size**2 > _MOST_RESHUFFLED_WORK:
+            raise NotApplicable(f"{chain.steps} reshuffled steps on this domain take too long")
+        if not chain.homogeneous or chain.pull_when != ALWAYS:
+            raise NotApplicable("a reshuffled walk needs the same parameters at every step")
+        quiet, active = chain.step_if(0, False), chain.step_if(0, True)
+        rest, use = _sparse(self._matrix(quiet)), _sparse(self._matrix(active))
+        places = np.array(epochs.places())
+        used = np.zeros(occupied.size)
+        for time in range(chain.steps - 1):
+            place = time % epochs.period
+            if place == 0 and time:
+                occupied, used = used, np.zeros(occupied.size)
+            used = _drop(used @ rest + places[place] * (occupied @ use))
+            occupied = _drop(occupied @ rest)
+        place = (chain.steps - 1) % epochs.period
+        if place == 0 and chain.steps > 1:
+            occupied, used = used, np.zeros(occupied.size)
+        later = float(np.sum(places[place + 1 :]))
+        return [(used + later * occupied, quiet), (places[place] * occupied, active)]
 
     def tail(self, points: FloatArray) -> TailBracket:
         """Return bounds on both tails, each accurate in relative terms down to about 1e-12."""
         from scipy.special import ndtr
 
-        chain, step = self._chain, self._last
+        chain = self._chain
         above, below = np.zeros(points.shape), np.zeros(points.shape)
-        for shift, weight in zip(step.shifts, step.weights, strict=True):
-            centres = step.contraction * self._states + shift
-            z = (centres[:, None] - points) / step.noise_std
-            above += weight * (self._occupied @ ndtr(z))
-            below += weight * (self._occupied @ ndtr(-z))
+        for occupied, step in self._ends:
+            for weight, centres in step.images(self._states):
+                z = (centres[:, None] - points) / step.noise_std
+                above += weight * (occupied @ ndtr(z))
+                below += weight * (occupied @ ndtr(-z))
         left, right = points < chain.lower, points >= chain.upper
         above, below = np.where(left, 1.0, above), np.where(left, 0.0, below)
         above, below = np.where(right, 0.0, above), np.where(right, 1.0, below)
@@ -128,8 +170,24 @@ def _drop(matrix: FloatArray) -> FloatArray:
     return matrix
 
 
+def _sparse(matrix: FloatArray) -> Any:
+    """Return the matrix without its zeros if that makes products with it faster."""
+    from scipy.sparse import csr_array
+
+    thin = np.count_nonzero(matrix) * _SPARSE_PRICE < matrix.size
+    return csr_array(matrix) if thin else matrix
+
+
 def _push(row: FloatArray, matrix: FloatArray, count: int) -> FloatArray:
     """Return row @ matrix^count, squaring the matrix while that is cheaper than going on."""
+    size = matrix.shape[0]
+    kept = np.count_nonzero(matrix) * _SPARSE_PRICE
+    squarings = 2 * size**3 / _MATRIX_ADVANTAGE * math.log2(count + 1)
+    if kept < matrix.size and count * kept < squarings:
+        thin = _sparse(matrix)
+        for _ in range(count):
+            row = _drop(row @ thin)
+        return row
     while count * _MATRIX_ADVANTAGE > 2 * matrix.shape[0] + 16:
         if count % 2:
             row = _drop(row @ matrix)

@@ -3,8 +3,8 @@
     python -m dplateau.audit.falsify --settings 500 --seed 1 --state FILE --jobs 2
 
 Each setting is described once, every sound bound that applies to it states its own epsilon, and the
-largest epsilon that an exact one-dimensional run of the same description proves to be needed is
-set against all of them. A claim below it is a violation, and so is a bound that breaks down. The
+largest epsilon that an exact adversary proves to be needed for the same description is set against
+all of them. A claim below it is a violation, and so is a bound that breaks down. The
 state file gets one line per setting as it is finished; a second call with the same file goes on
 where the first one stopped, as long as the library has not changed in between.
 """
@@ -25,24 +25,23 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.pool import Pool
 from pathlib import Path
+from statistics import median
 from typing import Any, TextIO
 
-import numpy as np
-
-from dplateau.algorithms import CyclicSGD, NoisySGD, Run, Schedule
-from dplateau.audit.lower_bounds import lower_bound
-from dplateau.audit.settings import setting
+from dplateau.algorithms import NoisySGD, Run
+from dplateau.audit.adversary import Effort, search_adversary
+from dplateau.audit.lower_bounds import lower_bound, rounding
+from dplateau.audit.problems import lower_epsilon
+from dplateau.audit.settings import KINDS, setting
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.curves.base import PrivacyCurve
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
 
-DEFAULT_SETTINGS = 600
+DEFAULT_SETTINGS = 2400
 # One setting in so many also attacks the same curves at other deltas than they were planned for.
 _CURVE_EVERY = 4
 _OTHER_DELTAS = (0.03, 30.0)
-_MOST_PATTERNS = 4096
 
 
 @dataclass(frozen=True)
@@ -105,87 +104,27 @@ def attack(
             claims[bound.name] = {repr(at): curves[bound.name].epsilon(at) for at in deltas}
         except Exception as error:  # whatever it is, a bound that applies has to answer
             failures[bound.name] = f"{type(error).__name__}: {error}"
-    lowers = {repr(at): needed(run, at) for at in deltas}
-    return Attack(lowers, claims, failures)
+    return Attack(needed(run, deltas), claims, failures)
 
 
-def needed(run: Run, delta: float) -> float:
-    """Return the largest epsilon that a known exact problem proves; 0 if there is none.
+def needed(run: Run, deltas: Sequence[float], effort: Effort = "quick") -> dict[str, float]:
+    """Return the largest epsilon that an exact problem proves at each delta; 0 if there is none.
 
-    Under Poisson sampling a constant drift of the other records is the limit of many records. No
+    The adversary searches at the first delta; at the others its problem and the usual ones count.
+    Under Poisson sampling what the other records add is taken in the limit of many records. No
     bound claims less for more records at the same rate and record step (n enters through the cap on
     batches only, which is then closer to the mean), so the limit counts against every one.
     """
     limit = isinstance(run, NoisySGD) and run.sampling == "poisson"
     try:
-        return lower_bound(run, delta, limit_drift=limit).epsilon
+        found = search_adversary(run, deltas[0], effort=effort, limit=limit)
     except NotApplicable:
-        return _reshuffled(run, delta)
-
-
-def _reshuffled(run: Run, delta: float) -> float:
-    """Return what a run on linear losses, reshuffled every epoch and without walls, must lose.
-
-    Given the record's places the final law is Gaussian. The places in the last few epochs are
-    enumerated; in each earlier epoch the record is put where it helps the attack least.
-    """
-    if not isinstance(run, CyclicSGD) or run.order != "reshuffle" or run.domain is not None:
-        return 0.0
-    scales = (run.learning_rate, run.iterate_std, run.record_step)
-    if run.noise_kind != "gaussian" or any(s is None or isinstance(s, Schedule) for s in scales):
-        return 0.0
-    eta, noise, step = (float(s) for s in scales if s is not None and not isinstance(s, Schedule))
-    ratio = 1.0 - eta * run.l2
-    if not 0 <= ratio <= 1:
-        return 0.0
-    weights, reach, slack = _places(run, ratio)
-    # Means in units of the noise of the last state; the variance is rounded the safe way below.
-    squares = float(np.sum(ratio ** (2.0 * np.arange(run.steps))))
-    unit = step / (noise * math.sqrt(squares))
-    found = 0.0
-    for share in (0.0, -1.0):  # the other records: of zero gradient, or all of opposite slope
-        present, absent = 1.0 - share, (0.0 if run.neighbors == "add_remove" else -1.0) - share
-        first = unit * present * reach
-        second = unit * (absent * reach + max(absent * slack, 0.0))
-        found = max(found, _mixture_epsilon(weights, first, second, delta))
-    return found * (1 - 1e-9)
-
-
-def _places(run: CyclicSGD, ratio: float) -> tuple[FloatArray, FloatArray, float]:
-    """Return probabilities and weighted uses of the record's places, and what is left open.
-
-    The uses count the earliest place of every epoch that is not enumerated, which weighs least;
-    the open part is how much more these epochs could weigh.
-    """
-    length, size = run.batches_per_epoch, int(run.batch_size)
-    shares = np.full(length, size / run.n)
-    shares[-1] = 1 - (length - 1) * size / run.n
-    epochs = -(-run.steps // length)
-    weights, reach, slack = np.ones(1), np.zeros(1), 0.0
-    for epoch in reversed(range(epochs)):
-        steps = epoch * length + np.arange(length)
-        # Places beyond the end of the run are no uses at all.
-        used = np.where(steps < run.steps, ratio ** np.maximum(run.steps - 1.0 - steps, 0.0), 0.0)
-        if weights.size * length <= _MOST_PATTERNS:
-            weights = np.multiply.outer(weights, shares).ravel()
-            reach = np.add.outer(reach, used).ravel()
-        else:
-            reach, slack = reach + used.min(), slack + float(used.max() - used.min())
-    return weights, reach, slack
-
-
-def _mixture_epsilon(
-    weights: FloatArray, first: FloatArray, second: FloatArray, delta: float
-) -> float:
-    """Return the best log((P - delta) / Q) over half-lines, for mixtures of unit Gaussians."""
-    from scipy.special import ndtr
-
-    points = np.linspace(float(second.min()), float(first.max()) + 12.0, 1501)[:, None]
-    likely = ndtr(first - points) @ weights * (1 - 1e-10)
-    rare = ndtr(second - points) @ weights * (1 + 1e-10) + 1e-300
-    usable = likely > delta
-    scores = np.log((likely[usable] - delta) / rare[usable])
-    return max(0.0, float(np.max(scores, initial=0.0)))
+        return {repr(delta): 0.0 for delta in deltas}
+    lowers = {repr(deltas[0]): found.epsilon}
+    for delta in deltas[1:]:
+        again = lower_epsilon(found.problem, delta).epsilon * (1 - rounding(found.problem))
+        lowers[repr(delta)] = max(again, lower_bound(run, delta, limit_drift=limit).epsilon)
+    return lowers
 
 
 # --- the campaign ------------------------------------------------------------------------------
@@ -205,7 +144,7 @@ def attack_setting(place: tuple[int, int]) -> dict[str, Any]:
     """Attack the setting of (seed, index) and return a JSON-ready record."""
     chosen = setting(*place)
     other = _OTHER_DELTAS if chosen.index % _CURVE_EVERY == 0 else ()
-    began = time.perf_counter()
+    began = time.process_time()
     found = attack(
         chosen.run, chosen.delta, other_deltas=[chosen.delta * factor for factor in other]
     )
@@ -215,53 +154,92 @@ def attack_setting(place: tuple[int, int]) -> dict[str, Any]:
         "lowers": found.lowers,
         "claims": found.claims,
         "failures": found.failures,
-        "seconds": round(time.perf_counter() - began, 2),
+        "seconds": round(time.process_time() - began, 2),
     }
+
+
+@dataclass
+class Group:
+    """The settings of one kind: how many, and the best claim over the lower bound of each."""
+
+    settings: int = 0
+    claims: int = 0
+    ratios: list[float] = field(default_factory=list)
+
+    @property
+    def tight(self) -> float:
+        """Share of the settings with a lower bound whose best claim is below twice that bound."""
+        below = sum(ratio < 2 for ratio in self.ratios)
+        return below / len(self.ratios) if self.ratios else 0.0
+
+    def row(self, name: str) -> str:
+        """Show one line of the table by kind."""
+        middle = f"{median(self.ratios):.3f}" if self.ratios else "-"
+        none = self.settings - len(self.ratios)
+        return (
+            f"{name:<28}  {self.settings:>8}  {none:>8}  {self.claims:>7}  {self.tight:>7.1%}"
+            f"  {middle:>12}"
+        )
 
 
 @dataclass
 class Tally:
     """What a campaign has found so far."""
 
-    settings: int = 0
-    without: int = 0
-    tight: int = 0
+    total: Group = field(default_factory=Group)
+    kinds: dict[str, Group] = field(default_factory=dict)
     claims: dict[str, int] = field(default_factory=dict)
     tightest: dict[str, tuple[float, int]] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def settings(self) -> int:
+        """How many settings were attacked."""
+        return self.total.settings
 
     def add(self, record: dict[str, Any]) -> list[str]:
         """Count one setting; return what is wrong with it."""
         found = Attack(record["lowers"], record["claims"], record["failures"])
-        self.settings += 1
-        for name, _, ratio in found.ratios():
+        ratios = list(found.ratios())
+        for name, _, ratio in ratios:
             self.claims[name] = self.claims.get(name, 0) + 1
             self.tightest[name] = min(
                 self.tightest.get(name, (math.inf, -1)), (ratio, record["index"])
             )
         best = found.best_ratio(record["delta"])
-        self.without += best is None
-        self.tight += best is not None and best < 2
+        for group in (self.total, self.kinds.setdefault(record["kind"], Group())):
+            group.settings += 1
+            group.claims += len(ratios)
+            group.ratios += [] if best is None else [best]
+        self.seconds += record["seconds"]
         place = {key: record[key] for key in ("seed", "index", "delta", "run")}
         lines = [f"{text}: {json.dumps(place)}" for text in found.violations()]
         self.violations += lines
         return lines
 
     def __str__(self) -> str:
-        """Show the counts, a line for each bound, and every violation."""
-        lines = [f"{'bound':<28}  {'claims':>7}  {'least claim / lower bound':>26}  index"]
+        """Show a line for each bound and for each kind of run, the counts, and every violation."""
+        lines = [f"{'bound':<28}  {'claims':>8}  {'least claim / lower bound':>26}  index"]
         for bound in BOUNDS:
             if bound.name in self.claims:
                 ratio, index = self.tightest[bound.name]
                 lines.append(
-                    f"{bound.name:<28}  {self.claims[bound.name]:>7}  {ratio:>26.7f}  {index}"
+                    f"{bound.name:<28}  {self.claims[bound.name]:>8}  {ratio:>26.7f}  {index}"
                 )
-        compared = self.settings - self.without
-        share = self.tight / compared if compared else 0.0
         lines += [
-            f"settings: {self.settings}, of which {self.without} without a lower bound above 0",
-            f"best claim below twice the lower bound: {share:.1%} of the others",
-            f"claims attacked: {sum(self.claims.values())}",
+            "",
+            f"{'kind of run':<28}  {'settings':>8}  {'no lower':>8}  {'claims':>7}  "
+            f"{'below 2':>7}  {'median ratio':>12}",
+        ]
+        lines += [self.kinds[k].row(k) for k in dict.fromkeys(KINDS) if k in self.kinds]
+        lines += [self.total.row("all")]
+        lines += [
+            "",
+            f"settings: {self.settings}, of which {self.settings - len(self.total.ratios)} without "
+            "a lower bound above 0",
+            f"best claim below twice the lower bound: {self.total.tight:.1%} of the others",
+            f"claims attacked: {self.total.claims}",
             f"violations: {len(self.violations)}",
         ]
         return "\n".join(lines + [f"VIOLATION {line}" for line in self.violations])
@@ -367,6 +345,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tally, finished = campaign(chosen.settings, chosen.seed, state, chosen.jobs, sys.stderr)
     print(file=sys.stderr)
     print(tally)
+    each = tally.seconds / max(1, tally.settings)
+    print(f"processor time: {tally.seconds:.0f} s, {each:.2f} s for each setting")
     if not finished:
         print("stopped early; the same command goes on from here if it names a state file")
         return 130

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.audit.chain import Chain
-from dplateau.audit.inclusion import Always, Bernoulli, Once, Pattern, Periodic, active_steps
+from dplateau.audit.inclusion import (
+    Always,
+    Bernoulli,
+    Once,
+    Pattern,
+    Periodic,
+    Reshuffled,
+    Until,
+    active_steps,
+)
 from dplateau.audit.laws import UNIT, TailBracket, normal_tail
 from dplateau.errors import NotApplicable
 from dplateau.numerics.types import FloatArray
@@ -71,6 +80,8 @@ def active_weight(pattern: Pattern, ratio: float, steps: int) -> float:
     match pattern:
         case Always():
             return geometric_sum(ratio, 1, steps)
+        case Until(step):
+            return ratio ** (steps - 1 - step) * geometric_sum(ratio, 1, step + 1)
         case Once(step):
             return ratio ** (steps - 1 - step)
         case Periodic(period, position):
@@ -81,6 +92,17 @@ def active_weight(pattern: Pattern, ratio: float, steps: int) -> float:
             return ratio ** (steps - 1 - last) * geometric_sum(ratio, period, count)
 
 
+def _pattern(chain: Chain) -> Pattern | None:
+    """Return when the record takes part; None if every step may be one of its own."""
+    match chain.inclusion:
+        case Bernoulli():
+            return None
+        case Reshuffled():
+            raise NotApplicable("the record's places are random: its summed jumps are no number")
+        case pattern:
+            return pattern
+
+
 def _closed_sums(chain: Chain) -> LinearSums:
     ratio, noise, drift, jump = chain.constants()
     growth = 2 * chain.steps * math.log(ratio) if ratio > 1 else 0.0
@@ -89,10 +111,8 @@ def _closed_sums(chain: Chain) -> LinearSums:
             f"{chain.steps} steps of contraction {ratio} overflow; use fewer steps or a domain"
         )
     everywhere = geometric_sum(ratio, 1, chain.steps)
-    if isinstance(chain.inclusion, Bernoulli):
-        moved = everywhere
-    else:
-        moved = active_weight(chain.inclusion, ratio, chain.steps)
+    pattern = _pattern(chain)
+    moved = everywhere if pattern is None else active_weight(pattern, ratio, chain.steps)
     return LinearSums(
         gain=ratio**chain.steps,
         drift=drift * everywhere,
@@ -107,8 +127,9 @@ def _closed_sums(chain: Chain) -> LinearSums:
 def _explicit_sums(chain: Chain) -> LinearSums:
     weights = step_weights(chain)
     jumps = weights * chain.per_step("jump")
-    if not isinstance(chain.inclusion, Bernoulli):
-        jumps = np.where(active_steps(chain.inclusion, chain.steps), jumps, 0.0)
+    pattern = _pattern(chain)
+    if pattern is not None:
+        jumps = np.where(active_steps(pattern, chain.steps), jumps, 0.0)
     drifts = weights * chain.per_step("drift")
     return LinearSums(
         gain=float(weights[0] * chain.per_step("contraction")[0]),

@@ -68,6 +68,22 @@ class Once:
 
 
 @dataclass(frozen=True, slots=True)
+class Until:
+    """I_t = 1 in every step up to ``step`` (counted from 0, included)."""
+
+    step: int
+
+    def __post_init__(self) -> None:
+        """Refuse a step before the first."""
+        if self.step < 0:
+            raise InvalidInput(f"steps are counted from 0; got step={self.step}")
+
+    def active(self) -> slice:
+        """Return the steps in which the record takes part, as a slice of all steps."""
+        return slice(0, self.step + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Shuffled:
     """Cyclic batches in one random order, drawn before the run, never shown and kept throughout.
 
@@ -87,20 +103,43 @@ class Shuffled:
 
     def positions(self) -> list[tuple[float, Periodic]]:
         """Return every position with its probability."""
-        total = self.period - 1 + self.last_weight
-        weights = [1.0 / total] * (self.period - 1) + [self.last_weight / total]
-        return [(weight, Periodic(self.period, at)) for at, weight in enumerate(weights)]
+        places = _place_weights(self.period, self.last_weight)
+        return [(weight, Periodic(self.period, at)) for at, weight in enumerate(places)]
 
 
-Pattern = Always | Periodic | Once
-Inclusion = Always | Bernoulli | Periodic | Once | Shuffled
+@dataclass(frozen=True, slots=True)
+class Reshuffled:
+    """Cyclic batches in a fresh random order each epoch: one use per epoch, at a random place.
+
+    The places of different epochs are independent; each is distributed as in :class:`Shuffled`.
+    """
+
+    period: int
+    last_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse an empty epoch or a weight that is none."""
+        if self.period < 1 or not 0 < self.last_weight <= 1:
+            raise InvalidInput(
+                f"a reshuffled epoch needs period >= 1 and 0 < last_weight <= 1; got {self}"
+            )
+
+    def places(self) -> list[float]:
+        """Return the probability of every place in an epoch."""
+        return _place_weights(self.period, self.last_weight)
+
+
+Pattern = Always | Periodic | Once | Until
+Inclusion = Always | Bernoulli | Periodic | Once | Until | Shuffled | Reshuffled
 ALWAYS = Always()
-_KINDS: dict[str, type[Always | Bernoulli | Periodic | Once | Shuffled]] = {
+_KINDS: dict[str, type[Inclusion]] = {
     "always": Always,
     "bernoulli": Bernoulli,
     "periodic": Periodic,
     "once": Once,
+    "until": Until,
     "shuffled": Shuffled,
+    "reshuffled": Reshuffled,
 }
 
 
@@ -135,6 +174,11 @@ def active_steps(pattern: Pattern, steps: int) -> BoolArray:
 def takes_part(pattern: Pattern, time: int) -> bool:
     """Return whether the record takes part in the step at ``time``."""
     return time in range(time + 1)[pattern.active()]
+
+
+def _place_weights(period: int, last_weight: float) -> list[float]:
+    total = period - 1 + last_weight
+    return [1.0 / total] * (period - 1) + [last_weight / total]
 
 
 def _check_rate(rate: float) -> None:

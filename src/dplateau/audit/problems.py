@@ -1,6 +1,7 @@
 """Admissible one-dimensional problems, and the privacy loss that each one proves.
 
-Losses are linear plus the ridge term, so every problem is a pair of scalar walks
+The record's loss is linear. So are those of the others, unless they are pulled (see below), and
+with the ridge term every problem is a pair of scalar walks
 
     X_{t+1}  = clamp( c_t X_t  + drift_t + I_t (s_t  - removed_t) + nu_t xi_t )   record present
     X'_{t+1} = clamp( c_t X'_t + drift_t + I_t (s'_t - removed_t) + nu_t xi_t )   absent or replaced
@@ -13,6 +14,14 @@ member swapped for the record with probability b / n: Bernoulli). Under Poisson 
 makes room and removed_step is 0; a constant drift is then the limit of ever more, ever smaller
 records at fixed rate and record_step: use it against bounds that do not depend on the number of
 records.
+
+Curved losses of the others pull the walk to a point: a batch of b of them subtracts
+
+    pull_t * clip(X_t - pull_centre, -pull_width, pull_width)
+
+(a Huber loss; nonconvex ones push away, pull < 0), of which the one in whose slot the record sits
+contributes removed_pull_t. ``pull_when`` names the steps whose batches are curved. Where no loss
+of the class is linear, record_pull_t is the curvature of the record's own, present or replaced.
 """
 
 from __future__ import annotations
@@ -39,7 +48,10 @@ from dplateau.audit.inclusion import (
     Bernoulli,
     Inclusion,
     Once,
+    Pattern,
+    Reshuffled,
     Shuffled,
+    Until,
     inclusion_from_dict,
     inclusion_to_dict,
 )
@@ -47,7 +59,16 @@ from dplateau.audit.laws import Law, TailBracket
 from dplateau.errors import InvalidInput
 from dplateau.numerics.types import FloatArray
 
-_PER_STEP = ("contraction", "record_step", "noise_std", "drift", "removed_step")
+_PER_STEP = (
+    "contraction",
+    "record_step",
+    "noise_std",
+    "drift",
+    "removed_step",
+    "pull",
+    "removed_pull",
+    "record_pull",
+)
 Walks = list[tuple[float, Chain]]
 
 
@@ -75,6 +96,12 @@ class WalkProblem:
     neighbors: Literal["add_remove", "replace"] = "add_remove"
     noise_kind: NoiseKind = "gaussian"
     random_stop: bool = False
+    pull: PerStep = 0.0
+    removed_pull: PerStep = 0.0
+    record_pull: PerStep = 0.0
+    pull_centre: float = 0.0
+    pull_width: float = math.inf
+    pull_when: Pattern = ALWAYS
 
     def __post_init__(self) -> None:
         """Refuse numbers that describe no walk."""
@@ -92,6 +119,11 @@ class WalkProblem:
             raise InvalidInput(f"neighbors must be add_remove or replace; got {self.neighbors!r}")
         if self.noise_kind not in ("gaussian", "laplace"):
             raise InvalidInput(f"noise_kind must be gaussian or laplace; got {self.noise_kind!r}")
+        if not math.isfinite(self.pull_centre) or not self.pull_width > 0:
+            raise InvalidInput(
+                f"a pull needs a finite centre and a width above 0; got centre={self.pull_centre}, "
+                f"width={self.pull_width}"
+            )
         if isinstance(self.inclusion, Once) and self.inclusion.step >= self.steps:
             raise InvalidInput(
                 f"the record's step {self.inclusion.step} lies beyond the last one "
@@ -114,53 +146,67 @@ class WalkProblem:
 
     def present(self) -> Walks:
         """Return the walk of the run that holds the record, as (probability, walk) pairs."""
-        return self._walks(1.0)
+        return self._walks(1.0, 1.0)
 
     def absent(self) -> Walks:
         """Return the walk of the run without it, or with its opposite."""
-        return self._walks(0.0 if self.neighbors == "add_remove" else -1.0)
+        return self._walks(-1.0, 1.0) if self.neighbors == "replace" else self._walks(0.0, 0.0)
 
     def difference(self) -> Chain:
         """Return a walk whose jumps are those by which the two runs differ."""
         factor = 1.0 if self.neighbors == "add_remove" else 2.0
-        return self._chain(factor * np.asarray(self.record_step), self.inclusion)
+        return self._chain(factor * np.asarray(self.record_step), 0.0, self.inclusion)
 
-    def _walks(self, factor: float) -> Walks:
+    def _walks(self, factor: float, own: float) -> Walks:
+        """Return the walk whose record has ``factor`` of the slope and ``own`` of the curvature."""
         jumps = factor * np.asarray(self.record_step) - np.asarray(self.removed_step)
         if isinstance(self.inclusion, Shuffled):
-            walks = [(p, self._chain(jumps, at)) for p, at in self.inclusion.positions()]
+            walks = [(p, self._chain(jumps, own, at)) for p, at in self.inclusion.positions()]
         else:
-            walks = [(1.0, self._chain(jumps, self.inclusion))]
+            walks = [(1.0, self._chain(jumps, own, self.inclusion))]
         if not self.random_stop:
             return walks
         counts = range(1, self.steps + 1)
         return [(p / self.steps, walk.first(count)) for p, walk in walks for count in counts]
 
-    def _chain(self, jumps: FloatArray, inclusion: Inclusion) -> Chain:
-        if isinstance(inclusion, Bernoulli) and inclusion.rate in (0.0, 1.0):
-            jumps, inclusion = jumps * inclusion.rate, ALWAYS
-        if not np.any(jumps):
-            jumps, inclusion = np.zeros(()), ALWAYS
-        assert not isinstance(inclusion, Shuffled)
+    def _chain(self, jumps: FloatArray, own: float, inclusion: Inclusion) -> Chain:
+        change = -np.asarray(self.removed_pull)
+        own_pull = own * np.asarray(self.record_pull)
+        if inclusion == Bernoulli(0.0) or not any(map(np.any, (jumps, change, own_pull))):
+            jumps, change, own_pull, inclusion = (np.zeros(()),) * 3 + (ALWAYS,)
+        elif inclusion == Bernoulli(1.0):
+            inclusion = ALWAYS
+        assert not isinstance(inclusion, Shuffled | Until)
         return Chain(
             steps=self.steps,
             contraction=self.contraction,
             noise_std=self.noise_std,
             drift=self.drift,
-            jump=tuple(jumps.tolist()) if jumps.ndim else float(jumps),
+            jump=_plain(jumps),
             inclusion=inclusion,
             start=self.start,
             lower=self.lower,
             upper=self.upper,
             noise_kind=self.noise_kind,
+            pull=self.pull,
+            pull_change=_plain(change),
+            record_pull=_plain(own_pull),
+            pull_when=self.pull_when,
+            centre=self.pull_centre,
+            width=self.pull_width,
         )
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether any loss is curved."""
+        return any(map(np.any, (self.pull, self.removed_pull, self.record_pull)))
 
     @property
     def is_gaussian(self) -> bool:
         """Whether both final laws are exactly Gaussian with one common variance."""
         unbounded = math.isinf(self.lower) and math.isinf(self.upper)
-        mixed = isinstance(self.inclusion, Bernoulli | Shuffled) or self.random_stop
-        return unbounded and not mixed and self.noise_kind == "gaussian"
+        mixed = isinstance(self.inclusion, Bernoulli | Shuffled | Reshuffled) or self.random_stop
+        return unbounded and not mixed and self.noise_kind == "gaussian" and not self.is_pulled
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description that replays the problem; defaults are left out."""
@@ -169,7 +215,7 @@ class WalkProblem:
             value = getattr(self, field.name)
             if value == field.default:
                 continue
-            if field.name == "inclusion":
+            if field.name in ("inclusion", "pull_when"):
                 value = inclusion_to_dict(value)
             found[field.name] = list(value) if isinstance(value, tuple) else value
         return found
@@ -181,12 +227,17 @@ class WalkProblem:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in found.items()
         }
-        if isinstance(values.get("inclusion"), dict):
-            values["inclusion"] = inclusion_from_dict(values["inclusion"])
+        for name in ("inclusion", "pull_when"):
+            if isinstance(values.get(name), dict):
+                values[name] = inclusion_from_dict(values[name])
         try:
             return cls(**values)
         except TypeError as error:
             raise InvalidInput(f"no walk problem: {error}") from None
+
+
+def _plain(values: FloatArray) -> PerStep:
+    return tuple(values.tolist()) if np.ndim(values) else float(values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ import decimal
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from dplateau.numerics.types import FloatArray
 # Quadrature error allowed over all steps.
 _TOLERANCE = 1e-15
 _MOST_POINTS_PER_PANEL = 64
-_MOST_NODES = 2400
+_MOST_NODES = 4000
 
 
 @dataclass(frozen=True)
@@ -63,20 +64,47 @@ def _panel_plan(width: float, contraction: float, tolerance: float) -> tuple[int
     return panels, points, error(panels, points)
 
 
-def make_rule(lower: float, upper: float, noise: float, contraction: float, steps: int) -> Rule:
-    """Return a rule whose error, summed over ``steps`` steps of this noise, stays below 1e-15."""
+def make_rule(
+    lower: float,
+    upper: float,
+    noise: float,
+    contraction: float,
+    steps: int,
+    kinks: tuple[float, ...] = (),
+) -> Rule:
+    """Return a rule whose error, summed over ``steps`` steps of this noise, stays below 1e-15.
+
+    ``kinks``: points at which the integrand is not smooth. Panels end there, so that on each of
+    them the estimate above applies to an entire function.
+    """
     # A power of two as the tolerance lets neighbouring step counts share a plan.
-    tolerance = _TOLERANCE * 2.0 ** -math.ceil(math.log2(steps))
-    panels, points, error = _panel_plan((upper - lower) / noise, contraction, tolerance)
-    if panels * points > _MOST_NODES:
+    tolerance = _TOLERANCE * 2.0 ** -math.ceil(math.log2(steps)) / (1 << len(kinks))
+    ends = (lower, *kinks, upper)
+    plans = [
+        _panel_plan((right - left) / noise, contraction, tolerance)
+        for left, right in pairwise(ends)
+    ]
+    needed = sum(panels * points for panels, points, _ in plans)
+    if needed > _MOST_NODES:
         raise NotApplicable(
-            f"an interval {(upper - lower) / noise:.0f} noises wide needs {panels * points} nodes "
+            f"an interval {(upper - lower) / noise:.0f} noises wide needs {needed} nodes "
             f"(at most {_MOST_NODES}); use more noise or a smaller domain"
         )
+    parts = [
+        _panel_nodes(left, right, panels, points)
+        for (panels, points, _), (left, right) in zip(plans, pairwise(ends), strict=True)
+    ]
+    nodes, weights = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Rule(nodes, weights, math.fsum(error for _, _, error in plans))
+
+
+def _panel_nodes(
+    lower: float, upper: float, panels: int, points: int
+) -> tuple[FloatArray, FloatArray]:
     nodes, weights = gauss_legendre(points)
     half = (upper - lower) / (2 * panels)
     centres = lower + half * (2 * np.arange(panels) + 1)
-    return Rule((centres[:, None] + half * nodes).ravel(), np.tile(half * weights, panels), error)
+    return (centres[:, None] + half * nodes).ravel(), np.tile(half * weights, panels)
 
 
 @lru_cache(maxsize=64)

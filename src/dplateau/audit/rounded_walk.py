@@ -43,8 +43,8 @@ class RoundedLaw:
     """The final law between two copies of the walk that live on a grid of ``size`` points."""
 
     def __init__(self, chain: Chain, size: int = 1201) -> None:
-        if np.any(chain.per_step("contraction") < 0):
-            raise NotApplicable("monotone rounding needs contraction >= 0 at every step")
+        if np.any(chain.per_step("contraction") < np.maximum(chain.pull_slopes(), 0.0)):
+            raise NotApplicable("monotone rounding needs contraction >= 0 and no larger pulls")
         if chain.steps * float(size) ** 2 > _MOST_WORK:
             raise NotApplicable(
                 f"{chain.steps} steps on a grid of {size} points are too many; use fewer"
@@ -80,6 +80,9 @@ class RoundedLaw:
         chain = self._chain
         shifts = np.abs(chain.per_step("drift")) + np.abs(chain.per_step("jump"))
         reach = 3 * float(np.max(np.abs(self._grid))) + float(np.max(shifts))
+        if chain.pulled:
+            bend = float(np.max(np.abs(chain.pull_slopes())))
+            reach = (1 + bend) * (reach + abs(chain.centre))
         noise = float(np.min(chain.per_step("noise_std")))
         return chain.steps * 8 * UNIT * (reach / noise + 1)
 
@@ -143,8 +146,7 @@ class RoundedLaw:
 def _survival(step: Step, states: FloatArray, points: FloatArray, kind: NoiseKind) -> FloatArray:
     """Return P(c x + shift + noise > y) for each state x (rows) and point y (columns)."""
     found = np.zeros((states.size, points.size))
-    for shift, weight in zip(step.shifts, step.weights, strict=True):
-        centres = step.contraction * states + shift
+    for weight, centres in step.images(states):
         z = (points - centres[:, None]) / step.noise_std
         found += weight * noise_survival(z, kind)
     return found

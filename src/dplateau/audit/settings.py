@@ -45,7 +45,22 @@ KINDS = (
     "one_pass",
     "reshuffle",
     "poisson",
+    "narrow_pass",
+    "random_stop",
+    "narrow_poisson",
+    "laplace_pass",
+    "shuffled_pass",
+    "narrow_fixed",
 )
+# Domains no wider than some noise, where the contraction of the hockey stick matters most.
+_NARROW = {
+    "narrow_pass": "one_pass",
+    "random_stop": "one_pass",
+    "laplace_pass": "one_pass",
+    "shuffled_pass": "shuffle_once",
+    "narrow_poisson": "poisson",
+    "narrow_fixed": "fixed",
+}
 LOSSES = (
     "smooth",
     "smooth",
@@ -57,9 +72,10 @@ LOSSES = (
     "smooth",
     "dissipative",
     "smooth",
+    "strong",
 )
 # The bounds for these kinds are about smooth convex losses; others meet only composition there.
-_SMOOTH_KINDS = ("poisson_replace", "fixed", "shuffle_once", "reshuffle")
+_SMOOTH_KINDS = ("shuffle_once", "reshuffle")
 _ORDERS = ("cyclic", "shuffle_once", "reshuffle")
 LONGEST = 3000
 _VERY_LONG = 100_000
@@ -142,14 +158,18 @@ class _Draw:
 class _Sketch:
     """Sizes drawn one after the other; what comes later uses what came before."""
 
-    def __init__(self, draw: _Draw, kind: str, losses: str) -> None:
-        self.draw, self.kind, self.losses = draw, kind, losses
+    def __init__(self, draw: _Draw, named: str, losses: str) -> None:
+        kind = _NARROW.get(named, named)
+        self.draw, self.named, self.kind, self.losses = draw, named, kind, losses
         self.poisson = kind.startswith("poisson")
         self.laplace = kind in ("full_batch", "cyclic", "one_pass", "poisson") and draw.chance(0.04)
         self.scheduled = draw.chance(0.25 if kind in ("full_batch", "langevin") else 0.07)
         self.replace = kind in ("poisson_replace", "fixed") or (
             kind != "poisson" and draw.chance(0.4)
         )
+        if named in _NARROW:
+            self.laplace, self.scheduled = named == "laplace_pass", False
+            self.replace = kind == "fixed" or draw.chance(0.4)
         self.factor = 2.0 if self.replace else 1.0
         self._draw_sizes()
         self.eta, self.lipschitz = draw.scale(0.02, 5.0), draw.scale(0.2, 5.0)
@@ -157,8 +177,10 @@ class _Sketch:
         self.gap = self._draw_gap()
         walls = 0.25 if kind == "reshuffle" else 0.5
         self.noise_steps = draw.scale(0.3, 60.0) if draw.chance(walls) else math.inf
-        if losses == "dissipative":
+        if losses in ("dissipative", "strong"):
             self.noise_steps = min(self.noise_steps, draw.scale(0.3, 20.0))
+        if named in _NARROW:
+            self.noise_steps = draw.scale(0.01, 10.0)
         self.multiplier = self._draw_multiplier()
         self.nu = self.multiplier * self.record_step
         self.diameter = self.noise_steps * self.nu
@@ -180,8 +202,10 @@ class _Sketch:
             if draw.chance(0.5):  # whole epochs
                 length = -(-self.n // batch)
                 self.steps = max(length, self.steps // length * length)
+            if self.named == "shuffled_pass":
+                self.steps = min(self.steps, -(-self.n // batch))
         elif self.kind == "one_pass":
-            self.n = draw.whole(1, 300)
+            self.n = draw.whole(1, 8 if self.laplace else 60 if self.named in _NARROW else 300)
             self.batch = float(draw.whole(1, min(10, self.n)))
             self.steps = -(-self.n // int(self.batch))
         elif self.kind in ("full_batch", "langevin"):
@@ -250,6 +274,8 @@ class _Sketch:
         }
         if self.kind == "one_pass" and self.n <= 60 and draw.chance(0.2):
             options["release"] = "random_stop"
+        if self.named == "random_stop" or (self.named == "laplace_pass" and draw.chance(0.5)):
+            options["release"] = "random_stop"
         if self.laplace:
             options |= {"noise_kind": "laplace", "dimension": 1}
         name = draw.pick(("noise_multiplier", "noise_std", "iterate_std"))
@@ -299,6 +325,15 @@ class _Sketch:
         smoothness = level * max(room, 1e-3 / self.eta)
         if self.losses == "smooth":
             return LossGeometry(lipschitz=self.lipschitz, convex=True, smoothness=smoothness)
+        if self.losses == "strong":
+            # No loss is more curved than this and Lipschitz on the whole domain.
+            most = min(smoothness, 2 * self.lipschitz / self.diameter)
+            return LossGeometry(
+                lipschitz=self.lipschitz,
+                convex=True,
+                smoothness=smoothness,
+                strong_convexity=draw.uniform(0.01, 0.99) * most,
+            )
         dissipativity = None
         if self.losses == "dissipative":
             rate = draw.uniform(0.05, 1.0) * smoothness

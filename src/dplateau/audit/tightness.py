@@ -1,0 +1,152 @@
+"""How far a claim can be from the truth: the claim over the largest proved lower bound.
+
+The truth for the worst problem of the run's class lies between the two, so a ratio of 1 says that
+the claim is exact and a ratio of 2 that it cannot be improved by more than that factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dplateau.algorithms import Run
+from dplateau.audit.adversary import Effort, search_adversary
+from dplateau.audit.problems import LowerBound, WalkProblem
+from dplateau.certificates import Certificate, epsilon_over_steps
+from dplateau.errors import NotApplicable
+from dplateau.numerics.types import FloatArray, IntArray
+
+# A claim within this factor of the lower bound cannot be improved: no need to search on.
+_EXACT = 1 + 1e-6
+
+
+@dataclass(frozen=True)
+class Tightness:
+    """A claim, what is proved to be needed, and the problem that proves it.
+
+    ``limit`` says that other records were taken in the limit of many of them at the same sampling
+    rate: that counts against the theorem, which does not use their number, not against this run.
+    """
+
+    run: Run
+    delta: float
+    bound: str
+    upper: float
+    lower: LowerBound
+    limit: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """The claim over the lower bound (infinite if nothing is proved to be needed)."""
+        return self.upper / self.lower.epsilon if self.lower.epsilon > 0 else math.inf
+
+    @property
+    def problem(self) -> WalkProblem:
+        """The problem that proves the lower bound; ``lower_epsilon`` replays it."""
+        return self.lower.problem
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, the problem included, as JSON-ready data."""
+        return {
+            "run": self.run.to_dict(),
+            "bound": self.bound,
+            "delta": self.delta,
+            "upper": self.upper,
+            "lower": self.lower.to_dict(),
+            "ratio": self.ratio if math.isfinite(self.ratio) else None,
+            "limit": self.limit,
+        }
+
+    def __str__(self) -> str:
+        """Show both numbers and their ratio in one line."""
+        needed = f"at least {self.lower.epsilon:.4g} is needed"
+        return (
+            f"{self.bound} claims {self.upper:.4g} at delta {self.delta:g}, {needed} "
+            f"(ratio {self.ratio:.3f})"
+        )
+
+
+def tightness(
+    certificate: Certificate, *, effort: Effort = "normal", limit: bool = False
+) -> Tightness:
+    """Set a certificate's claim against the worst problem that a search finds.
+
+    >>> from dplateau import LossGeometry, NoisyGD, certify
+    >>> run = NoisyGD(n=10, steps=100, learning_rate=0.5, l2=0.1, noise_std=1.0, release="last",
+    ...               loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5))
+    >>> print(tightness(certify(run, 1e-5), effort="quick"))
+    gd_contraction claims 2.541 at delta 1e-05, at least 2.541 is needed (ratio 1.000)
+    """
+    run, delta, upper = certificate.run, certificate.claimed_delta, certificate.claimed_epsilon
+    lower = search_adversary(run, delta, effort="quick", limit=limit)
+    if effort != "quick" and upper > lower.epsilon * _EXACT:
+        lower = search_adversary(run, delta, effort=effort, limit=limit)
+    return Tightness(run, delta, certificate.bound, upper, lower, limit)
+
+
+@dataclass(frozen=True, eq=False)
+class TightnessOverSteps:
+    """The best claim and the lower bound at several numbers of steps.
+
+    ``problems`` holds the problem behind each lower bound; where none was found (``lower`` 0) it is
+    None.
+    """
+
+    run: Run
+    delta: float
+    steps: IntArray
+    upper: FloatArray
+    lower: FloatArray
+    bounds: tuple[str, ...]
+    problems: tuple[WalkProblem | None, ...]
+
+    @property
+    def ratio(self) -> FloatArray:
+        """The claim over the lower bound at each number of steps (infinite without one)."""
+        known = self.lower > 0
+        found: FloatArray = np.full(self.lower.shape, math.inf)
+        found[known] = self.upper[known] / self.lower[known]
+        return found
+
+
+def tightness_over_steps(
+    run: Run,
+    delta: float,
+    steps: Sequence[int] | IntArray,
+    *,
+    effort: Effort = "quick",
+    limit: bool = False,
+    tick: Callable[[], None] | None = None,
+) -> TightnessOverSteps:
+    """Return the best claim and the lower bound for ``run`` cut or extended to each of ``steps``.
+
+    >>> from dplateau import LossGeometry, NoisyGD
+    >>> run = NoisyGD(n=10, steps=1, learning_rate=0.5, l2=0.1, noise_std=1.0, release="last",
+    ...               loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5))
+    >>> tightness_over_steps(run, 1e-5, [1, 10, 100]).ratio.round(6)
+    array([1., 1., 1.])
+    """
+    curve = epsilon_over_steps(run, delta, steps)
+    found: list[LowerBound | None] = []
+    for count in curve.steps.tolist():
+        try:
+            shorter = run.replace(steps=count)
+            found.append(search_adversary(shorter, delta, effort=effort, limit=limit))
+        except NotApplicable:
+            found.append(None)
+        if tick is not None:
+            tick()
+    best = np.argmin([line.epsilon for line in curve.bounds], axis=0)
+    return TightnessOverSteps(
+        run=run,
+        delta=curve.delta,
+        steps=curve.steps,
+        upper=curve.best,
+        lower=np.array([0.0 if bound is None else bound.epsilon for bound in found]),
+        bounds=tuple(curve.bounds[index].bound for index in best),
+        problems=tuple(None if bound is None else bound.problem for bound in found),
+    )
