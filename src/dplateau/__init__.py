@@ -27,7 +27,15 @@ _HOMES = {
         "ProjectedLangevin",
         "Schedule",
     ),
-    "dplateau.audit": ("AuditReport", "audit_trainer", "worst_case_pair"),
+    "dplateau.audit": (
+        "AuditReport",
+        "Tightness",
+        "audit_trainer",
+        "lower_bound",
+        "search_adversary",
+        "tightness",
+        "worst_case_pair",
+    ),
     "dplateau.certificates": (
         "Calibration",
         "Certificate",
@@ -100,6 +108,7 @@ __all__ = [
     "Samples",
     "Schedule",
     "Simplex",
+    "Tightness",
     "__version__",
     "audit_trainer",
     "calibrate",
@@ -109,11 +118,14 @@ __all__ = [
     "compose",
     "epsilon_over_steps",
     "largest_learning_rate",
+    "lower_bound",
     "noise_needed",
     "per_record",
     "plan",
     "sample",
+    "search_adversary",
     "theorem_4_2",
+    "tightness",
     "tv_over_steps",
     "worst_case_pair",
 ]
@@ -133,7 +145,15 @@ if TYPE_CHECKING:
         ProjectedLangevin,
         Schedule,
     )
-    from dplateau.audit import AuditReport, audit_trainer, worst_case_pair
+    from dplateau.audit import (
+        AuditReport,
+        Tightness,
+        audit_trainer,
+        lower_bound,
+        search_adversary,
+        tightness,
+        worst_case_pair,
+    )
     from dplateau.certificates import (
         Calibration,
         Certificate,

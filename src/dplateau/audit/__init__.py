@@ -35,9 +35,10 @@ if TYPE_CHECKING:
         lower_epsilon,
         solve,
     )
-    from dplateau.audit.tightness import (
+    from dplateau.audit.ratios import (
         Tightness,
         TightnessOverSteps,
+        tightness,
         tightness_over_steps,
     )
 
@@ -67,9 +68,10 @@ _HOMES = {
     "lower_delta": "problems",
     "lower_epsilon": "problems",
     "solve": "problems",
-    "Tightness": "tightness",
-    "TightnessOverSteps": "tightness",
-    "tightness_over_steps": "tightness",
+    "Tightness": "ratios",
+    "TightnessOverSteps": "ratios",
+    "tightness": "ratios",
+    "tightness_over_steps": "ratios",
 }
 
 __all__ = [
@@ -99,6 +101,7 @@ __all__ = [
     "problems_of",
     "search_adversary",
     "solve",
+    "tightness",
     "tightness_over_steps",
     "worst_case_pair",
 ]
