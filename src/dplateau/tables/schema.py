@@ -217,7 +217,7 @@ def _range(name: str, found: dict[str, Any]) -> Numeric:
 def draft(types: Mapping[str, str], target: str) -> str:
     """Return a schema file for a person to complete, from names and types ("number" or "text").
 
-    >>> print(draft({"age": "number", "town": "text", "income": "text"}, "income").splitlines()[-4])
+    >>> print(draft({"age": "number", "income": "text"}, "income").splitlines()[-4])
     [columns."age"]
     """
     if target not in types:
