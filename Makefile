@@ -4,7 +4,8 @@
 #   make demo      setup, then the guided tour of the library
 #   make test      lint, types, doctests and the whole test suite
 #   make falsify   the long search for a run that leaks more than its certificate says
-#   make bench     timings of the accountant and of training
+#   make bench     timings of the accountant, of training and of sampling
+#   make bench-utility   accuracy at equal privacy beside tuned peers (goes on where it stopped)
 #   make bench-peers   environments for the libraries that training is timed beside
 #   make lock      resolve the dependencies again and rewrite locks/
 #   make clean     delete the environments and everything that was built
@@ -28,7 +29,7 @@ INSTALL_SELF = $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint types suite falsify bench bench-peers lock clean
+.PHONY: help setup demo test lint types suite falsify bench bench-utility bench-peers lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -56,6 +57,10 @@ falsify: $(RUN)
 bench: $(RUN)
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/sampling.py
+
+bench-utility: $(RUN)
+	$(BIN)/python benchmarks/utility.py
 
 # The peers of the training benchmark, each in an environment of its own and none of them locked.
 # One that cannot be installed is left out, and the benchmark says so.
