@@ -275,15 +275,20 @@ def test_sampled_laplace_noise_against_dp_accounting() -> None:
     assert below * (1 - 1e-9) <= found <= below * 1.01
 
 
-def test_sampled_laplace_noise_under_replacement_has_no_bound() -> None:
+def test_sampled_laplace_noise_under_replacement_is_a_group_of_two() -> None:
     run = poisson(0.05, 3.0, 40, noise_kind="laplace", dimension=1, neighbors="replace")
-    found = compare(run, DELTA)
-    assert all(row.epsilon is None for row in found.rows)
+    found = {row.bound: row for row in compare(run, DELTA).rows}
     for name in ("naive_composition", "advanced_composition", "pld_composition"):
-        reason = next(row.reason for row in found.rows if row.bound == name)
-        assert "neighbors='add_remove' only; use that, or noise_kind='gaussian'" in reason
-    with pytest.raises(NotApplicable, match=r"no bound applies: .*Naive composition knows sampled"):
-        certify(run, DELTA)
+        assert "neighbors='add_remove' only; use that, or noise_kind='gaussian'" in str(
+            found[name].reason
+        )
+    certificate = certify(run, DELTA)
+    assert certificate.bound == "pld_replace_group"
+    assert certificate.verify().ok
+    one = certify(run.replace(neighbors="add_remove"), DELTA)
+    half = certificate.claimed_epsilon / 2
+    # Two records, one removed and one added: (2 eps, (1 + e^eps) delta).
+    assert one.delta(half) * (1 + math.exp(half)) == pytest.approx(DELTA, rel=1e-3)
 
 
 def test_langevin_noise_is_read_from_the_step_size() -> None:
