@@ -150,21 +150,23 @@ def test_a_loss_object_is_taken_as_it_is() -> None:
 # --- the forecast, against simulation --------------------------------------------------------
 
 
-def simulated(run: NoisyGD, curvature: float, spread: float, seed: int) -> tuple[float, float]:
-    """Return bias and noise of a score along one direction, by running the recursion."""
+def simulated(run: NoisyGD, curvature: Any, seed: int) -> tuple[Any, Any]:
+    """Return what is unlearnt and the noise in each direction, by running the recursion."""
     rng = np.random.default_rng(seed)
-    repeats = 4000
-    w, v, total = np.zeros(repeats), np.zeros(repeats), np.zeros(repeats)
+    shape = (2000, len(curvature))
+    w, v, total = np.zeros(shape), np.zeros(shape), np.zeros(shape)
     rate, std = float(np.mean(run.learning_rate)), float(np.mean(run.iterate_std))  # type: ignore[arg-type]
     for step in range(run.steps):
         ahead = w + run.momentum * v
         slope = curvature * (ahead - 1.0) + run.l2 * ahead
-        v = run.momentum * v - rate * slope + std * rng.standard_normal(repeats)
+        noise = std * rng.standard_normal(shape)
+        noise[0] = 0.0  # the first repetition shows what is learnt
+        v = run.momentum * v - rate * slope + noise
         w = w + v
         if step >= run.steps - run.average_last:
             total += w
     model = total / run.average_last
-    return float(abs(1 - model.mean())), float(np.sqrt(spread) * model.std())
+    return 1 - model[0], model[1:].std(axis=0)
 
 
 @pytest.mark.parametrize(
@@ -175,7 +177,16 @@ def test_the_forecast_is_the_error_of_the_reference_problem(changes: dict[str, A
     run = NoisyGD(
         n=100, steps=60, learning_rate=0.8, noise_std=0.3, loss=loss, release="last", **changes
     )
-    found = forecast(run, 1, 1.0)  # one direction: the whole squared norm lies along it
-    bias, noise = simulated(run, curvature=0.125, spread=1.0, seed=3)
-    assert found.noise == pytest.approx(noise, rel=0.05)
-    assert found.bias / 3.0 == pytest.approx(bias, abs=0.03)
+    found = forecast(run, 40, 1.0, 3.0)
+    biases, noises = [], []
+    for power in (0.5, 1.0, 2.0):
+        share = np.arange(1.0, 41.0) ** -power
+        share /= share.sum()
+        # A typical record has half the largest curvature.
+        unlearnt, noise = simulated(run, curvature=0.125 * share, seed=3)
+        biases.append(3 * np.sqrt(np.sum(share * unlearnt**2)))
+        noises.append(np.sqrt(np.sum(share * noise**2)))
+    assert found.bias == pytest.approx(np.sqrt(np.mean(np.square(biases))), rel=0.05)
+    assert found.noise == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.05)
+    errors = np.hypot(biases, noises)
+    assert found.error == pytest.approx(np.prod(errors) ** (1 / 3), rel=0.05)

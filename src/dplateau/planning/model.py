@@ -20,16 +20,24 @@ INTERCEPT_SHARE = 0.5
 LOGISTIC_CUT = 0.6
 SOFTMAX_CUT = 0.8
 HINGE_WIDTH = 0.5
+# Standard deviation of the scores of a good model: of margins, and of predictions in units of the
+# target bound.
+MARGIN_STD = 3.0
+PREDICTION_STD = 0.8
 
 
 @dataclass(frozen=True)
 class Model:
-    """A linear model on rows of norm at most ``data_norm``, with a constant feature or none."""
+    """A linear model on rows of norm at most ``data_norm``, with a constant feature or none.
+
+    ``score_std`` is a guess at how far its scores will spread; only the forecast uses it.
+    """
 
     loss: Loss
     data_norm: float
     intercept: float
     cut: float | None = None
+    score_std: float = MARGIN_STD
 
     @property
     def feature_norm(self) -> float:
@@ -76,4 +84,5 @@ def model_of(
         raise InvalidInput(f"loss={name!r} has one score; n_classes={classes} needs 'logistic'")
     if name == "hinge":
         return Model(SmoothedHinge(HINGE_WIDTH), norm, intercept)
-    return Model(Huber(bound if name == "squared" else bound / 2), norm, intercept)
+    loss = Huber(bound if name == "squared" else bound / 2)
+    return Model(loss, norm, intercept, score_std=PREDICTION_STD * bound)

@@ -18,9 +18,11 @@ from dplateau.planning.forecast import Forecast, forecast
 from dplateau.planning.model import Model
 from dplateau.shifts.closed_forms import full_batch_factor
 
-# Multiply-adds that an ordinary machine does in less than a minute of full-batch training.
+# Multiply-adds that an ordinary machine does in less than a minute of full-batch training. Reading
+# a number from memory takes as long as several of them.
 OPERATIONS = 3e11
-MOST_PASSES = 300
+OPERATIONS_PER_READ = 4
+MOST_PASSES = 1500
 FEWEST_PASSES = 40
 # Below so many passes full batches take too few steps, and random batches are worth a look.
 FEW_PASSES = 30
@@ -30,7 +32,7 @@ TAILS = (0.5, 0.2)
 MOMENTA = (0.9, 0.95, 0.97, 0.98)
 # Training times (learning rate * steps) to try, in units of mu / (distance * feature norm): after
 # a time of 1 the noise in a score that no data point determines has a deviation of about 1.
-_TIMES = tuple(float(time) for time in np.geomspace(0.15, 6.0, 10))
+_TIMES = tuple(float(time) for time in np.geomspace(0.15, 6.0, 19))
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Task:
         """Return how often the run may read the data."""
         if self.passes is not None:
             return max(1, int(self.passes))
-        width = (self.d + 1) * self.model.loss.n_outputs
+        width = (self.d + 1) * max(self.model.loss.n_outputs, OPERATIONS_PER_READ)
         return int(min(MOST_PASSES, max(FEWEST_PASSES, OPERATIONS / (2.0 * self.n * width))))
 
     @cached_property
@@ -188,7 +190,10 @@ def _largest_rate(model: Model, ridge: float) -> float:
 def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate:
     """Return the run with the smallest expected error."""
     d = task.d + (model.intercept > 0)
-    found = (Candidate(name, run, model, forecast(run, d, model.feature_norm)) for run in runs)
+    found = (
+        Candidate(name, run, model, forecast(run, d, model.feature_norm, model.score_std))
+        for run in runs
+    )
     return min(found, key=lambda candidate: candidate.expected.error)
 
 
