@@ -83,7 +83,9 @@ def test_nothing_is_printed_logged_or_warned(
     single, loss = X.astype(np.float32), Softmax(3)
     # Steps so large that scores overflow in single precision: a warning would show it.
     wild, softly = gd(learning_rate=1e38), gd(loss=loss.geometry(NORM), learning_rate=1e38)
-    train(gd(), Logistic(), single, SIGNS, feature_norm=NORM)  # compiling tells debuggers a lot
+    # Compiling tells debuggers a lot.
+    train(gd(), Logistic(), single, SIGNS, feature_norm=NORM)
+    train(gd(loss=loss.geometry(NORM)), loss, single, CLASSES, feature_norm=NORM)
     caplog.set_level(logging.DEBUG)
     train(wild, Logistic(), single, SIGNS, feature_norm=NORM)
     train(softly, loss, single, CLASSES, feature_norm=NORM)

@@ -165,6 +165,36 @@ def sparse_gradient(
 
 
 @compiled_in_any_order
+def softmax_slopes(scores: Reals, targets: Indices, limits: Reals) -> None:
+    """Turn scores into probabilities less one at the target, no row longer than its limit."""
+    height, classes = scores.shape
+    one = scores.dtype.type(1)
+    for i in range(height):
+        row = scores[i]
+        highest = row[0]
+        for j in range(1, classes):
+            highest = max(highest, row[j])
+        total = scores.dtype.type(0)
+        for j in range(classes):
+            row[j] = np.exp(row[j] - highest)
+            total += row[j]
+        share = one / total
+        for j in range(classes):
+            row[j] *= share
+        row[targets[i]] -= one
+        if limits.size:
+            # In doubles, so that rounding cannot exceed the clip however many classes there are.
+            square = 0.0
+            for j in range(classes):
+                square += np.float64(row[j]) * np.float64(row[j])
+            size = np.sqrt(square)
+            if size > limits[i]:
+                cut = np.float64(limits[i]) / size
+                for j in range(classes):
+                    row[j] = np.float64(row[j]) * cut
+
+
+@compiled_in_any_order
 def squared_norms(features: Reals) -> FloatArray:
     """Return the squared norm of every row, summed in doubles."""
     found = np.empty(features.shape[0])

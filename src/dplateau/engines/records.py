@@ -8,26 +8,29 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
+from contextlib import nullcontext
+from functools import cache, cached_property
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
 from dplateau.engines import kernels
 from dplateau.engines.rows import Dense, Sparse, blocks, check_features, is_sparse, row_norms
 from dplateau.errors import InvalidInput
-from dplateau.losses import Link, Loss, ScalarLoss, Scores
+from dplateau.losses import Link, Loss, ScalarLoss, Scores, Softmax
 from dplateau.numerics.types import FloatArray, IntArray
 
 Rows = slice | IntArray
 ALL = slice(None)
 NO_ROWS = np.empty(0, dtype=np.int64)
+NO_LIMITS = np.empty(0)
 # A tile of rows stays in a core's own cache between its forward and its backward pass.
 TILE_BYTES = 1 << 15
-MATRIX_BYTES = 1 << 18
+MATRIX_BYTES = 1 << 21
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
 
@@ -93,33 +96,43 @@ class ArrayRecords(Records):
     def gradient(self, weights: FloatArray, rows: Rows) -> FloatArray:
         """Return X_B^T l'(X_B w)."""
         narrow = weights.astype(self.dtype)
-        if self.link is None:
-            return self._by_blocks(narrow, rows)
-        if isinstance(rows, slice):
-            start, stop, _ = rows.indices(self.n)
-            return self._by_range(narrow, start, stop)
-        if self.sparse:
-            return self._sparse(narrow, rows, 0, rows.size)
-        return kernels.rows_gradient(
-            self.features, *self._known(narrow), rows.astype(np.int64, copy=False), self._height
-        )
+        # A library's own threads do not pay for products with so few columns; ours do.
+        with _libraries().limit(limits=1, user_api="blas") if self.link is None else nullcontext():
+            if isinstance(rows, slice):
+                start, stop, _ = rows.indices(self.n)
+                return self._on_all_processors(
+                    lambda first, last: self._range(narrow, start + first, start + last),
+                    stop - start,
+                )
+            index = rows.astype(np.int64, copy=False)
+            return self._on_all_processors(
+                lambda first, last: self._listed(narrow, index[first:last]), index.size
+            )
 
-    def _by_range(self, weights: Scores, start: int, stop: int) -> FloatArray:
-        """Return the sum over consecutive rows, on all processors if that is worth it."""
-        if self._bytes * (stop - start) / self.n < THREAD_BYTES:
-            return self._range(weights, start, stop)
-        cuts = np.linspace(start, stop, _processors() + 1).astype(int).tolist()
-        parts = self._pool.map(
-            lambda first, last: self._range(weights, first, last), cuts[:-1], cuts[1:]
-        )
-        return cast(FloatArray, sum(parts))
+    def _on_all_processors(self, part: Callable[[int, int], FloatArray], n: int) -> FloatArray:
+        """Return the sum of the parts of n rows, shared out if that is worth it."""
+        if self._bytes * n / self.n < THREAD_BYTES:
+            return part(0, n)
+        cuts = np.linspace(0, n, _processors() + 1).astype(int).tolist()
+        return cast(FloatArray, sum(self._pool.map(part, cuts[:-1], cuts[1:])))
 
     def _range(self, weights: Scores, start: int, stop: int) -> FloatArray:
+        """Return the sum over consecutive rows."""
+        if self.link is None:
+            return self._by_blocks(weights, slice(start, stop))
         if self.sparse:
             return self._sparse(weights, NO_ROWS, start, stop)
         return kernels.range_gradient(
             self.features, *self._known(weights), start, stop, self._height
         )
+
+    def _listed(self, weights: Scores, rows: IntArray) -> FloatArray:
+        """Return the sum over the listed rows."""
+        if self.link is None:
+            return self._by_blocks(weights, rows)
+        if self.sparse:
+            return self._sparse(weights, rows, 0, rows.size)
+        return kernels.rows_gradient(self.features, *self._known(weights), rows, self._height)
 
     def _sparse(self, weights: Scores, rows: IntArray, start: int, stop: int) -> FloatArray:
         matrix = self.features
@@ -243,7 +256,13 @@ class ChunkRecords(Records):
 def clipped_slopes(
     loss: Loss, scores: Scores, targets: npt.NDArray[Any], limits: Scores | None
 ) -> Scores:
-    """Return the derivatives, each (or each row's norm) cut to the record's limit clip / |x|."""
+    """Return the derivatives, each (or each row's norm) cut to the record's limit clip / |x|.
+
+    The scores may be overwritten.
+    """
+    if isinstance(loss, Softmax):
+        kernels.softmax_slopes(scores, targets, NO_LIMITS if limits is None else limits)
+        return scores
     slopes = loss.derivative(scores, targets)
     if limits is None:
         return slopes
@@ -273,6 +292,12 @@ def _check_norms(norms: FloatArray, feature_norm: float) -> None:
             f"some rows are longer than feature_norm={feature_norm:g}; scale every row on its own "
             f"first: scale_rows(features, {feature_norm:g})"
         )
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    """Return the handle on the threads of the linear algebra libraries."""
+    return ThreadpoolController()
 
 
 def _processors() -> int:

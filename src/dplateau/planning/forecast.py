@@ -23,6 +23,8 @@ SPECTRUM_POWERS = (0.5, 1.0, 2.0)
 FEWEST_DIRECTIONS = 30
 # Second derivative of a typical record's loss, in units of the largest.
 CURVATURE_SHARE = 0.5
+# Length of a typical record's gradient, in units of the longest.
+GRADIENT_SHARE = 0.6
 _NODES = 48
 
 
@@ -57,7 +59,7 @@ def _on_reference(
     share, counts = _spectrum(max(d, FEWEST_DIRECTIONS), power)
     spread = feature_norm**2 * share
     curvature = CURVATURE_SHARE * run.loss.smoothness * share
-    left, gain = _responses(run, curvature)
+    left, gain = _responses(run, curvature, share)
     learnt = curvature / (curvature + run.l2) * (1 - left)
     bias = score_std**2 * float(np.sum(counts * share * (1 - learnt) ** 2))
     noise = float(np.sum(counts * spread * gain))
@@ -72,23 +74,31 @@ def _spectrum(d: int, power: float) -> tuple[FloatArray, FloatArray]:
     return share / float(np.sum(counts * share)), counts
 
 
-def _responses(run: Run, curvature: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _responses(run: Run, curvature: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return what is left of the starting error, and the variance of the noise, by direction."""
     assert run.learning_rate is not None
+    assert run.loss is not None
     rates = values_over(run.learning_rate, run.steps)
     stds = values_over(run.iterate_std, run.steps)
     # Steps are alike here; schedules are judged by their mean.
-    eta, nu = float(np.mean(rates)), float(np.sqrt(np.mean(stds**2)))
+    eta, variance = float(np.mean(rates)), float(np.mean(stds**2))
+    # A batch in place of all records adds noise along the features.
+    gradient = GRADIENT_SHARE * run.loss.lipschitz
+    sampled = gradient**2 * share * max(0.0, 1 / run.batch_size - 1 / run.n)
     pull = eta * (curvature + run.l2)
-    if run.is_plain:
-        keep = 1 - pull
-        left = keep**run.steps
-        squares = np.where(keep**2 < 1, (1 - keep ** (2 * run.steps)) / (1 - keep**2), run.steps)
-        return left, nu**2 * squares
-    return _momentum_responses(run, pull, nu)
+    left, squares = (_plain_responses if run.is_plain else _momentum_responses)(run, pull)
+    return left, (variance + eta**2 * sampled) * squares
 
 
-def _momentum_responses(run: Run, pull: FloatArray, nu: float) -> tuple[FloatArray, FloatArray]:
+def _plain_responses(run: Run, pull: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return what is left of the start, and the sum of squared answers to a push."""
+    keep = 1 - pull
+    squares = np.where(keep**2 < 1, (1 - keep ** (2 * run.steps)) / (1 - keep**2), run.steps)
+    return keep**run.steps, squares
+
+
+def _momentum_responses(run: Run, pull: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the same with momentum, for the mean of the last iterates."""
     from scipy.signal import lfilter
 
     steps, averaged, m = run.steps, run.average_last, run.momentum
@@ -102,4 +112,4 @@ def _momentum_responses(run: Run, pull: FloatArray, nu: float) -> tuple[FloatArr
     # The true weights pull at every step, so what is learnt is the sum of the answers.
     left = 1 - pull * reach[-averaged:].mean(axis=0)
     gains = (reach[averaged:] - reach[:-averaged]) / averaged
-    return left, nu**2 * np.sum(gains**2, axis=0)
+    return left, np.sum(gains**2, axis=0)

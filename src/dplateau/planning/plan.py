@@ -81,7 +81,8 @@ def plan(
     neighbors
         "add_remove" or "replace".
     algorithm
-        "auto", the name of a recipe ("momentum", "gd", "sgd"), or a run whose noise is calibrated.
+        "auto", the name of a recipe ("momentum", "gd", "sgd_momentum", "sgd"), or a
+        run whose noise is calibrated.
 
     >>> found = plan(n=30_000, d=100, epsilon=1.0)
     >>> found.run.kind, found.certificate.claimed_epsilon <= 1.0
