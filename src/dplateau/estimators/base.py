@@ -48,7 +48,7 @@ _PARAMETERS = """
     algorithm
         "auto", the name of a planner's recipe, or a run whose noise is then calibrated.
     compute_budget
-        Most passes over the data; None: about a minute's worth.
+        Most passes over the data; None: about ten seconds' worth.
     random_state
         None draws noise from a secure generator. Anything else makes the fit repeatable, which is
         not private, and warns.

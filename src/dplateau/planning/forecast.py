@@ -18,7 +18,7 @@ from dplateau.algorithms.schedule import values_over
 from dplateau.numerics.types import FloatArray
 
 # How fast the shares of the directions fall, in each reference problem.
-SPECTRUM_POWERS = (0.5, 1.0, 2.0)
+SPECTRUM_POWERS = (0.0, 1.0, 2.0)
 # Few features tend to be correlated: some of their directions are as weak as those of many.
 FEWEST_DIRECTIONS = 30
 # Second derivative of a typical record's loss, in units of the largest.

@@ -75,7 +75,7 @@ def plan(
     epsilon, delta
         The target.
     compute_budget
-        Most passes over the data; by default what an ordinary machine does in about a minute.
+        Most passes over the data; by default what an ordinary machine does in about ten seconds.
     data_norm, fit_intercept, target_bound
         Public bound on rows, whether a constant feature is appended, and on targets.
     neighbors

@@ -18,9 +18,9 @@ from dplateau.planning.forecast import Forecast, forecast
 from dplateau.planning.model import Model
 from dplateau.shifts.closed_forms import full_batch_factor
 
-# Multiply-adds that an ordinary machine does in less than a minute of full-batch training. Reading
+# Multiply-adds that an ordinary machine does in about ten seconds of training. Reading
 # a number from memory takes as long as several of them.
-OPERATIONS = 3e11
+OPERATIONS = 6e10
 OPERATIONS_PER_READ = 4
 MOST_PASSES = 1500
 FEWEST_PASSES = 40
