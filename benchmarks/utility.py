@@ -328,10 +328,14 @@ def show(results: Results, names: list[str], epsilons: list[float], console: Con
     console.print(table)
 
 
+def data_folder() -> Path:
+    """Return where the larger data sets are: $DPLATEAU_DATA, or ../shared/data."""
+    return Path(os.environ.get("DPLATEAU_DATA", ROOT.parent / "shared" / "data"))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    default = os.environ.get("DPLATEAU_DATA", str(ROOT.parent / "shared" / "data"))
-    parser.add_argument("--data", type=Path, default=Path(default))
+    parser.add_argument("--data", type=Path, default=data_folder())
     parser.add_argument("--only", action="append", help="names of data sets")
     parser.add_argument("--methods", action="append", choices=METHODS)
     parser.add_argument("--epsilons", default=",".join(map(str, EPSILONS)))

@@ -93,7 +93,7 @@ def test_what_is_released_keeps_the_promise(model: Any, y: Any) -> None:
     ("model", "y"),
     [(PrivateLogisticRegression(classes=[0, 1]), LABELS), (PrivateRidge(), TARGETS)],
 )
-@pytest.mark.parametrize("recipe", ["momentum", "gd"])
+@pytest.mark.parametrize("recipe", ["momentum", "gd", "sgd_momentum"])
 def test_longer_runs_keep_it_too(model: Any, y: Any, recipe: str) -> None:
     model.set_params(compute_budget=10, algorithm=recipe)
     assert verdict(model, y, runs=300) == "not violated"

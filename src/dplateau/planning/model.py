@@ -20,17 +20,18 @@ INTERCEPT_SHARE = 0.5
 LOGISTIC_CUT = 0.6
 SOFTMAX_CUT = 0.8
 HINGE_WIDTH = 0.5
-# Standard deviation of the scores of a good model: of margins, and of predictions in units of the
-# target bound.
-MARGIN_STD = 3.0
-PREDICTION_STD = 0.8
+# Standard deviation of the scores of a good model that has many records per feature: of margins,
+# and of predictions in units of the target bound.
+MARGIN_STD = 4.5
+PREDICTION_STD = 1.0
 
 
 @dataclass(frozen=True)
 class Model:
     """A linear model on rows of norm at most ``data_norm``, with a constant feature or none.
 
-    ``score_std`` is a guess at how far its scores will spread; only the forecast uses it.
+    ``score_std`` is a guess at how far its scores spread if records are many; only the forecast
+    uses it.
     """
 
     loss: Loss

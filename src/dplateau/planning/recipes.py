@@ -28,6 +28,10 @@ FEWEST_PASSES = 40
 FEW_PASSES = 500
 SAMPLED_STEPS = (100, 400, 1600)
 MOST_SAMPLED = 0.5
+# A model with few records per feature is less sure: the spread of its scores shrinks by the factor
+# 1 + 7 d / n, and at most so much.
+FEATURES_WEIGH = 7.0
+LEAST_SPREAD = 0.22
 # The released model averages the last part of the iterates, which cancels noise.
 TAILS = (0.5, 0.2)
 MOMENTA = (0.9, 0.95, 0.97, 0.98)
@@ -67,6 +71,10 @@ class Task:
         """Return how far a neighbour moves the averaged gradient of all records."""
         factor = 2 if self.neighbors == "replace" else 1
         return factor * model.geometry.lipschitz / self.n
+
+    def score_std(self, model: Model) -> float:
+        """Return a guess at how far the scores of a good model spread."""
+        return model.score_std * max(LEAST_SPREAD, 1 / (1 + FEATURES_WEIGH * self.d / self.n))
 
     def times(self, model: Model, units: Sequence[float] = _TIMES) -> Iterator[float]:
         """Yield the training times to try."""
@@ -245,7 +253,7 @@ def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate
     """Return the run with the smallest expected error."""
     d = task.d + (model.intercept > 0)
     found = (
-        Candidate(name, run, model, forecast(run, d, model.feature_norm, model.score_std))
+        Candidate(name, run, model, forecast(run, d, model.feature_norm, task.score_std(model)))
         for run in runs
     )
     return min(found, key=lambda candidate: candidate.expected.error)

@@ -1,0 +1,52 @@
+"""Accuracy at equal privacy as a run gets longer: every iterate charged, or only the last.
+
+    python benchmarks/run_length.py [--data FOLDER]
+
+DP-SGD with ridge on the Adult data: nothing but the number of epochs changes, and the noise is the
+least that proves the target. Finished cells are kept in benchmarks/results/run_length.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from utility import DELTA, ROOT, SEEDS, Results, data_folder, from_file, geometry_for, trained
+
+from dplateau.algorithms import NoisySGD
+from dplateau.certificates import calibrate
+
+EPSILON = 0.1
+EPOCHS = (3, 10, 30, 100, 300, 1000)
+RIDGE = 1e-3
+RESULTS = ROOT / "benchmarks" / "results" / "run_length.csv"
+METHODS = {"every iterate charged": "all", "only the last iterate leaves": "last"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=data_folder())
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    chosen = parser.parse_args()
+    data, results = from_file(chosen.data, "adult"), Results(chosen.results)
+    for epochs in EPOCHS:
+        run = NoisySGD(
+            n=len(data.targets), batch_size=1024, epochs=epochs, learning_rate=2.0, l2=RIDGE,
+            noise_multiplier=1.0, loss=geometry_for(data), release="last",
+        )  # fmt: skip
+        for method, release in METHODS.items():
+            setting = f"{epochs} epochs"
+            if results.has(method=method, setting=setting):
+                continue
+            found = calibrate(run.replace(release=release), EPSILON, DELTA).run
+            scores = [trained(data, found, seed) for seed in SEEDS]
+            for seed, score in zip(SEEDS, scores, strict=True):
+                results.add(data=data.name, method=method, epsilon=EPSILON, seed=seed,
+                            score=f"{score:.5f}", setting=setting)  # fmt: skip
+            print(f"{setting}, {method}: noise multiplier {found.noise_multiplier:.2f}, "
+                  f"accuracy {np.mean(scores):.4f} ({np.std(scores):.4f})", flush=True)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
