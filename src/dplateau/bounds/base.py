@@ -102,6 +102,13 @@ class Bound(ABC):
         """Return the free choices that make the claim at ``delta`` small."""
         return {}
 
+    def replan(self, run: Run, delta: float, near: Witness) -> Witness:
+        """Return choices for a run much like the one that ``near`` is for, in less time.
+
+        They may be a little worse than those of :meth:`plan`, which is the default.
+        """
+        return self.plan(run, delta)
+
     @abstractmethod
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the claim that the theorem proves with these choices."""

@@ -151,6 +151,15 @@ class PoissonBound(Bound):
 
         return shortened(setting, best_last_steps(setting, surrogate, coarse), fine)
 
+    def replan(self, run: Run, delta: float, near: Witness) -> Witness:
+        """Keep the number of last steps, whose search takes most of the time."""
+        assert isinstance(run, NoisySGD)
+        cap = batch_cap(run, delta)
+        setting = setting_of(run, cap)
+        if setting.contraction > 1:
+            return self.plan(run, delta)
+        return self._witness(setting, cap, min(near["last_steps"], run.steps), delta, FINE)
+
     def _witness(
         self, setting: Setting, cap: BatchCap, last_steps: int, delta: float, detail: Detail
     ) -> Witness:

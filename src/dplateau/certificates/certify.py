@@ -24,6 +24,10 @@ class Finding:
     witness: Witness
     reason: str | None
 
+    def order(self) -> float:
+        """Return what to sort by: the tightest answer first, refusals last."""
+        return math.inf if self.epsilon is None else self.epsilon
+
     def row(self) -> ComparisonRow:
         """Return the finding as a row of a table."""
         return ComparisonRow(
@@ -70,9 +74,7 @@ def compare(run: Run, delta: float, *, historical: bool = False) -> Comparison:
 def survey(run: Run, delta: float, bounds: Sequence[Bound]) -> tuple[Finding, ...]:
     """Ask every bound, the tightest answer first and the refusals last."""
     level = _check.probability("delta", delta)
-    found = [_ask(bound, run, level) for bound in bounds]
-    found.sort(key=lambda item: math.inf if item.epsilon is None else item.epsilon)
-    return tuple(found)
+    return tuple(sorted((ask(bound, run, level) for bound in bounds), key=Finding.order))
 
 
 def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certificate:
@@ -96,11 +98,12 @@ def comparison_of(run: Run, delta: float, findings: Sequence[Finding]) -> Compar
     return Comparison(run=run, delta=delta, rows=tuple(finding.row() for finding in findings))
 
 
-def _ask(bound: Bound, run: Run, delta: float) -> Finding:
+def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Finding:
+    """Ask one bound; with the witness of a run much like this one it answers sooner."""
     reason = bound.refusal(run)
     if reason is not None:
         return Finding(bound, None, {}, reason)
-    witness = bound.plan(run, delta)
+    witness = bound.plan(run, delta) if near is None else bound.replan(run, delta, near)
     epsilon = bound.curve(run, witness).epsilon(delta)
     if math.isinf(epsilon):
         return Finding(bound, None, witness, f"gives no finite epsilon at delta = {delta:g}")

@@ -21,6 +21,8 @@ from dplateau.numerics.types import FloatArray
 SPECTRUM_POWERS = (0.0, 1.0, 2.0)
 # Few features tend to be correlated: some of their directions are as weak as those of many.
 FEWEST_DIRECTIONS = 30
+# Rows of the same norm over more features have less in each: scores shrink with d to this power.
+SHRINKING_POWER = 0.2
 # Second derivative of a typical record's loss, in units of the largest.
 CURVATURE_SHARE = 0.5
 # Length of a typical record's gradient, in units of the longest.
@@ -43,9 +45,13 @@ class Forecast:
 def forecast(run: Run, d: int, feature_norm: float, score_std: float) -> Forecast:
     """Return the error of the run's model on reference problems with d features.
 
-    ``score_std`` is the standard deviation of the true scores.
+    ``score_std`` is the standard deviation of the true scores if there are few features.
     """
-    found = [_on_reference(run, d, feature_norm, score_std, power) for power in SPECTRUM_POWERS]
+    directions = max(d, FEWEST_DIRECTIONS)
+    spread = score_std * (FEWEST_DIRECTIONS / directions) ** SHRINKING_POWER
+    found = [
+        _on_reference(run, directions, feature_norm, spread, power) for power in SPECTRUM_POWERS
+    ]
     bias, noise = np.sqrt(np.mean(np.square(found), axis=0))
     error = math.exp(np.mean([math.log(math.hypot(*pair)) for pair in found]))
     return Forecast(float(bias), float(noise), error)
@@ -56,7 +62,7 @@ def _on_reference(
 ) -> tuple[float, float]:
     """Return bias and noise on one reference problem."""
     assert run.loss is not None
-    share, counts = _spectrum(max(d, FEWEST_DIRECTIONS), power)
+    share, counts = _spectrum(d, power)
     spread = feature_norm**2 * share
     curvature = CURVATURE_SHARE * run.loss.smoothness * share
     left, gain = _responses(run, curvature, share)

@@ -20,9 +20,9 @@ INTERCEPT_SHARE = 0.5
 LOGISTIC_CUT = 0.6
 SOFTMAX_CUT = 0.8
 HINGE_WIDTH = 0.5
-# Standard deviation of the scores of a good model that has many records per feature: of margins,
-# and of predictions in units of the target bound.
-MARGIN_STD = 4.5
+# Standard deviation of the scores of a good model with few features: of margins, and of predictions
+# in units of the target bound.
+MARGIN_STD = 4.0
 PREDICTION_STD = 1.0
 
 
@@ -30,7 +30,7 @@ PREDICTION_STD = 1.0
 class Model:
     """A linear model on rows of norm at most ``data_norm``, with a constant feature or none.
 
-    ``score_std`` is a guess at how far its scores spread if records are many; only the forecast
+    ``score_std`` is a guess at how far its scores would spread with few features; only the forecast
     uses it.
     """
 

@@ -28,10 +28,6 @@ FEWEST_PASSES = 40
 FEW_PASSES = 500
 SAMPLED_STEPS = (100, 400, 1600)
 MOST_SAMPLED = 0.5
-# A model with few records per feature is less sure: the spread of its scores shrinks by the factor
-# 1 + 7 d / n, and at most so much.
-FEATURES_WEIGH = 7.0
-LEAST_SPREAD = 0.22
 # The released model averages the last part of the iterates, which cancels noise.
 TAILS = (0.5, 0.2)
 MOMENTA = (0.9, 0.95, 0.97, 0.98)
@@ -39,7 +35,7 @@ MOMENTA = (0.9, 0.95, 0.97, 0.98)
 # a time of 1 the noise in a score that no data point determines has a deviation of about 1.
 _TIMES = tuple(float(time) for time in np.geomspace(0.15, 6.0, 19))
 # Batches are noisy themselves, which can make much shorter times the best.
-_SAMPLED_TIMES = tuple(float(time) for time in np.geomspace(0.003, 6.0, 16))
+_SAMPLED_TIMES = tuple(float(time) for time in np.geomspace(0.003, 6.0, 26))
 
 
 @dataclass(frozen=True)
@@ -71,10 +67,6 @@ class Task:
         """Return how far a neighbour moves the averaged gradient of all records."""
         factor = 2 if self.neighbors == "replace" else 1
         return factor * model.geometry.lipschitz / self.n
-
-    def score_std(self, model: Model) -> float:
-        """Return a guess at how far the scores of a good model spread."""
-        return model.score_std * max(LEAST_SPREAD, 1 / (1 + FEATURES_WEIGH * self.d / self.n))
 
     def times(self, model: Model, units: Sequence[float] = _TIMES) -> Iterator[float]:
         """Yield the training times to try."""
@@ -253,7 +245,7 @@ def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate
     """Return the run with the smallest expected error."""
     d = task.d + (model.intercept > 0)
     found = (
-        Candidate(name, run, model, forecast(run, d, model.feature_norm, task.score_std(model)))
+        Candidate(name, run, model, forecast(run, d, model.feature_norm, model.score_std))
         for run in runs
     )
     return min(found, key=lambda candidate: candidate.expected.error)
