@@ -20,7 +20,7 @@ NAMES = {
     "mnist": "MNIST, 60000 x 784, ten classes",
     "adult": "Adult, 32561 x 108",
     "imdb_hash4096": "IMDB, 20000 x 4096",
-    "digits": "digits, 1437 x 64, ten classes",
+    "digits": "digits, 1438 x 64, ten classes",
     "breast_cancer": "breast cancer, 455 x 30",
     "casp_protein_regression": "CASP, 36584 x 9 (R squared)",
 }
@@ -74,7 +74,8 @@ def utility_picture(results: Results, path: Path) -> None:
         free = results.scores(data, "not private", "")[0]
         axes.axhline(free, color="0.4", linestyle=":", linewidth=1, label="not private")
         # The peer that falls far below would flatten all other curves.
-        axes.set_ylim(bottom=lowest - 0.35 * (free - lowest))
+        gap = free - lowest
+        axes.set_ylim(lowest - 0.35 * gap, free + 0.1 * gap)
         axes.set_title(title, fontsize=10)
         axes.set_xscale("log")
         axes.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
@@ -85,7 +86,7 @@ def utility_picture(results: Results, path: Path) -> None:
         axes.set_ylabel("test accuracy")
     all_axes[1, 2].set_ylabel("R squared")
     handles, labels = all_axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, fontsize=9, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     figure.savefig(path, dpi=150)
 
 
