@@ -201,10 +201,7 @@ RATES = (0.05, 0.2, 0.5, 1, 2, 5)
 GRIDS: dict[str, tuple[Callable[..., Run], list[dict[str, float]]]] = {
     "momentum GD, tuned": (
         momentum_gd,
-        [
-            {"steps": s, "rate": r}
-            for s, r in itertools.product((50, 150), (0.05, 0.2, 0.5, 1, 2, 5))
-        ],
+        [{"steps": s, "rate": r} for s, r in itertools.product((50, 150), RATES)],
     ),
     "DP-SGD (PLD), tuned": (
         poisson_sgd,

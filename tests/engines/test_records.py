@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -57,9 +58,39 @@ def test_threads_and_blocks_do_not_change_the_sum(
     )
 
 
+class HalfSoftmax(Softmax):
+    """A loss of the user's own: it is its derivative that trains, not that of its parent."""
+
+    def derivative(self, scores: Any, targets: Any) -> Any:
+        return 0.5 * super().derivative(scores, targets)
+
+
+class HalfLogistic(Logistic):
+    """The same with one score."""
+
+    def derivative(self, scores: Any, targets: Any) -> Any:
+        return 0.5 * super().derivative(scores, targets)
+
+
+@pytest.mark.parametrize(
+    ("own", "known"), [(HalfSoftmax(3), Softmax(3)), (HalfLogistic(), Logistic())], ids=str
+)
+def test_a_derivative_of_ones_own_is_used(own: Loss, known: Loss) -> None:
+    features = RNG.uniform(-1, 1, (40, 4))
+    targets = RNG.integers(0, 3, 40) if isinstance(own, Softmax) else RNG.choice([-1, 1], 40)
+    weights = RNG.normal(size=(4, 3) if isinstance(own, Softmax) else 4)
+    half, whole = (
+        ArrayRecords(features, targets, loss, 2.0, None).gradient(weights, slice(None))
+        for loss in (own, known)
+    )
+    np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-9)
+
+
 def test_the_libraries_get_their_threads_back() -> None:
+    """Also after trainers in several threads, which share the limit."""
     before = [(found["filepath"], found["num_threads"]) for found in threadpool_info()]
     data = ArrayRecords(RNG.uniform(-1, 1, (50, 4)), np.zeros(50, int), Softmax(3), 2.0, None)
-    data.gradient(np.zeros((4, 3)), slice(None))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: data.gradient(np.zeros((4, 3)), slice(None)), range(200)))
     after = {found["filepath"]: found["num_threads"] for found in threadpool_info()}
     assert all(after[path] == threads for path, threads in before)

@@ -78,7 +78,10 @@ class _Search:
 
     def near(self, value: PerStep, planned: Certificate) -> Finding:
         """Return what the bound of ``planned`` says, its choices hardly changed."""
-        return ask(planned.theorem, self.at(value), self.delta, planned.witness)
+        try:
+            return ask(planned.theorem, self.at(value), self.delta, planned.witness)
+        except DplateauError as error:  # as above
+            return Finding(planned.theorem, None, {}, str(error))
 
     def tightest(self, value: PerStep, planned: Certificate) -> Certificate:
         """Return the best certificate of this value, that of :meth:`near` included."""
@@ -179,7 +182,10 @@ def _smallest_noise(search: _Search, target: float) -> Calibration:
         def quick(scale: float, planned: Certificate = planned) -> float:
             return search.near(place(scale), planned).order()
 
-        scale = _shrink(quick, low, (scale, planned.claimed_epsilon), target)
+        before, scale = scale, _shrink(quick, low, (scale, planned.claimed_epsilon), target)
+        if scale > before * (1 - _NOISE_RTOL):
+            scale = before
+            break
         certificate = search.tightest(place(scale), planned)
         if certificate.claimed_epsilon > target * (1 - _PLAN_RTOL):
             break

@@ -183,7 +183,7 @@ def softmax_slopes(scores: Reals, targets: Indices, limits: Reals) -> None:
             row[j] *= share
         row[targets[i]] -= one
         if limits.size:
-            # In doubles, so that rounding cannot exceed the clip however many classes there are.
+            # In doubles: the room for rounding in the limits is then enough.
             square = 0.0
             for j in range(classes):
                 square += np.float64(row[j]) * np.float64(row[j])

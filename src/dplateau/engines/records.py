@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import cache, cached_property
+from threading import Lock
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -81,15 +82,16 @@ class ArrayRecords(Records):
         self.features: Any = features if self.sparse else np.ascontiguousarray(features)
         self.dtype = features.dtype
         self.loss = loss
-        self.link = loss.link if isinstance(loss, ScalarLoss) else None
+        self.link = _link(loss)
         self.targets = self._read(targets, checked)
         self.limits = np.empty(0, dtype=self.dtype)
         if not checked or clip is not None:
             norms = row_norms(self.features)
             _check_norms(norms, feature_norm)
             if clip is not None:
-                # A little less than clip / |x|, so that rounding it cannot exceed the clip.
-                safe = clip * (1 - 4 * float(np.finfo(self.dtype).eps))
+                # A little less than clip / |x|, so that rounding cannot exceed the clip: of the
+                # quotient, and of a norm over so many scores.
+                safe = clip * (1 - (4 + loss.n_outputs) * float(np.finfo(self.dtype).eps))
                 with np.errstate(divide="ignore"):
                     self.limits = np.divide(safe, norms).astype(self.dtype)
 
@@ -97,7 +99,7 @@ class ArrayRecords(Records):
         """Return X_B^T l'(X_B w)."""
         narrow = weights.astype(self.dtype)
         # A library's own threads do not pay for products with so few columns; ours do.
-        with _libraries().limit(limits=1, user_api="blas") if self.link is None else nullcontext():
+        with _OneThreadEach() if self.link is None else nullcontext():
             if isinstance(rows, slice):
                 start, stop, _ = rows.indices(self.n)
                 return self._on_all_processors(
@@ -155,12 +157,14 @@ class ArrayRecords(Records):
         return total
 
     def _blocks(self, rows: Rows) -> Iterator[Rows]:
+        # Features and scores of a block have to fit.
+        row_bytes = max(self._bytes // self.n, self.dtype.itemsize * self.loss.n_outputs)
         if not isinstance(rows, slice):
-            for part in blocks(rows.size, self._bytes // self.n, MATRIX_BYTES):
+            for part in blocks(rows.size, row_bytes, MATRIX_BYTES):
                 yield rows[part]
             return
         start, stop, _ = rows.indices(self.n)
-        for part in blocks(stop - start, self._bytes // self.n, MATRIX_BYTES):
+        for part in blocks(stop - start, row_bytes, MATRIX_BYTES):
             yield slice(start + part.start, start + part.stop)
 
     @cached_property
@@ -260,7 +264,7 @@ def clipped_slopes(
 
     The scores may be overwritten.
     """
-    if isinstance(loss, Softmax):
+    if type(loss).derivative is Softmax.derivative:
         kernels.softmax_slopes(scores, targets, NO_LIMITS if limits is None else limits)
         return scores
     slopes = loss.derivative(scores, targets)
@@ -292,6 +296,44 @@ def _check_norms(norms: FloatArray, feature_norm: float) -> None:
             f"some rows are longer than feature_norm={feature_norm:g}; scale every row on its own "
             f"first: scale_rows(features, {feature_norm:g})"
         )
+
+
+def _link(loss: Loss) -> Link | None:
+    """Return the link that the compiled loops may use for the loss's derivative, or None."""
+    if not isinstance(loss, ScalarLoss):
+        return None
+    classes = type(loss).__mro__
+    defined = {
+        name: next(i for i, one in enumerate(classes) if name in vars(one))
+        for name in ("link", "derivative")
+    }
+    # A derivative of one's own below the class that states the link is another function.
+    return loss.link if defined["link"] <= defined["derivative"] else None
+
+
+class _OneThreadEach:
+    """While it is held, products run on one thread each, in this process as a whole.
+
+    Trainers in several threads share the limit: the first sets it and the last lifts it.
+    """
+
+    _lock = Lock()
+    _held = 0
+    _limit: Any = None
+
+    def __enter__(self) -> None:
+        shared = _OneThreadEach
+        with shared._lock:
+            if shared._held == 0:
+                shared._limit = _libraries().limit(limits=1, user_api="blas")
+            shared._held += 1
+
+    def __exit__(self, *_: object) -> None:
+        shared = _OneThreadEach
+        with shared._lock:
+            shared._held -= 1
+            if shared._held == 0:
+                shared._limit.restore_original_limits()
 
 
 @cache

@@ -24,6 +24,8 @@ OPERATIONS = 6e10
 OPERATIONS_PER_READ = 4
 MOST_PASSES = 1500
 FEWEST_PASSES = 40
+# Composition charges for time, not for steps: beyond so many, more of them change nothing.
+MOST_CHARGED = 10_000
 # Below so many passes full batches take too few steps, and random batches are worth a look.
 FEW_PASSES = 500
 SAMPLED_STEPS = (100, 400, 1600)
@@ -133,7 +135,7 @@ def momentum(task: Task) -> Candidate:
     time learning_rate * steps alone. Averaging the tail brings the noise in directions that the
     data determine down to what perturbing the objective itself would cost.
     """
-    model, steps = task.model, task.most_passes
+    model, steps = task.model, min(task.most_passes, MOST_CHARGED)
 
     def run(time: float, tail: float) -> Run:
         rate, inertia = _fast_enough(time, steps, 1 / model.geometry.smoothness)
