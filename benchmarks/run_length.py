@@ -29,6 +29,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=data_folder())
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
+    if not (chosen.data / "adult.npz").is_file():
+        parser.error(f"{chosen.data} has no adult.npz; pass --data or set DPLATEAU_DATA")
     data, results = from_file(chosen.data, "adult"), Results(chosen.results)
     for epochs in EPOCHS:
         run = NoisySGD(

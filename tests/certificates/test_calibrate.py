@@ -22,6 +22,7 @@ from dplateau import (
     Schedule,
     calibrate,
     certify,
+    lower_bound,
     noise_needed,
 )
 from dplateau.algorithms import Run
@@ -76,6 +77,20 @@ def test_noise_is_within_a_thousandth_of_the_bisection_optimum(run: Run) -> None
         met = epsilon(run.replace(**{name: middle})) <= target
         low, high = (low, middle) if met else (middle, high)
     assert found.value <= high * (1 + 1e-3)
+
+
+def test_choices_kept_from_a_neighbouring_run_are_a_proof_of_their_own() -> None:
+    run = NoisySGD(
+        n=400, batch_size=40, steps=60, learning_rate=0.5, l2=0.1, noise_multiplier=1.0,
+        loss=LOSS, release="last",
+    )  # fmt: skip
+    bound, other = bound_named("poisson_averaged"), run.replace(noise_multiplier=1.3)
+    kept = bound.curve(other, bound.replan(other, DELTA, bound.plan(run, DELTA))).epsilon(DELTA)
+    assert lower_bound(other, DELTA).epsilon <= kept <= 1.05 * epsilon(other)
+    found = calibrate(run, 1.0, DELTA)
+    assert found.certificate.claimed_epsilon <= 1.0
+    assert found.certificate.verify().ok
+    assert epsilon(run.replace(noise_multiplier=found.value * (1 - 2e-3))) > 1.0
 
 
 @pytest.mark.parametrize("convention", ["noise_multiplier", "noise_std", "iterate_std"])

@@ -13,14 +13,7 @@ from dplateau.algorithms.noise import CONVENTIONS
 from dplateau.algorithms.schedule import PerStep
 from dplateau.bounds.base import Bound
 from dplateau.certificates.certificate import Certificate
-from dplateau.certificates.certify import (
-    Finding,
-    ask,
-    candidates,
-    certificate_of,
-    certify,
-    survey,
-)
+from dplateau.certificates.certify import Finding, ask, certificate_of, certify
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 
 VARIED = ("noise", "l2", "steps", "learning_rate", "batch_size")
@@ -84,12 +77,11 @@ class _Search:
             return Finding(planned.theorem, None, {}, str(error))
 
     def tightest(self, value: PerStep, planned: Certificate) -> Certificate:
-        """Return the best certificate of this value, that of :meth:`near` included."""
-        run = self.at(value)
-        bounds = candidates(run) if self.bounds is None else self.bounds
-        findings = survey(run, self.delta, [bound for bound in bounds if bound.sound])
-        ordered = sorted((self.near(value, planned), *findings), key=Finding.order)
-        return certificate_of(run, self.delta, ordered)
+        """Return the best certificate of this value, planned anew or near ``planned``."""
+        anew, near = self.certificate(value), self.near(value, planned)
+        if anew.claimed_epsilon <= near.order():
+            return anew
+        return certificate_of(anew.run, self.delta, [near])
 
 
 def calibrate(
