@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import NoisySGD, Run
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.engines._binomial import BITS, binomial_thresholds
 from dplateau.engines.batches import batches
@@ -67,7 +67,7 @@ def looks_poisson(drawn: list[IntArray], level: float = 1e-4) -> bool:
     return min(found) > level
 
 
-def take(run: NoisySGD, seed: int) -> list[IntArray]:
+def take(run: Run, seed: int) -> list[IntArray]:
     chosen = batches(run, SeededRandomness(seed))
     return [np.asarray(batch) for batch in itertools.islice(chosen, run.steps)]
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import AllIterates, LastIterate, Poisson, Release, Run, Schedule, Scheme
 from dplateau.curves.base import PrivacyCurve
 from dplateau.numerics.types import FloatArray, IntArray
 
@@ -77,9 +77,11 @@ class Bound(ABC):
     dominated_by: ClassVar[tuple[str, ...]] = ()
     # Bounds with a gap in their published proof are shown on request and never chosen.
     sound: ClassVar[bool] = True
-    # Which releases the statement is about ("all" also covers the others: it hides nothing).
+    # Which release the statement is about (one about all iterates also covers the others).
     hidden_state: ClassVar[bool] = False
-    releases: ClassVar[tuple[str, ...]] = ("last",)
+    hides: ClassVar[Release] = LastIterate()
+    # Which probabilities of joining a Poisson batch the statement reads.
+    rates: ClassVar[Literal["b / n", "constant", "per step"]] = "b / n"
 
     @abstractmethod
     def missing(self, run: Run) -> str | None:
@@ -87,16 +89,31 @@ class Bound(ABC):
 
     def refusal(self, run: Run) -> str | None:
         """Return :meth:`missing`, after checking that the theorem is about this kind of release."""
-        if self.hidden_state and run.release == "all":
+        if self.hidden_state and run.release == AllIterates():
             return "needs hidden iterates (release='last'); yours releases all of them"
-        if self.hidden_state and run.release not in self.releases:
-            return f"is about release={self.releases[0]!r}; yours is {run.release!r}"
+        if self.hidden_state and run.release != self.hides:
+            return f"is about release={self.hides.name!r}; yours is {run.release.name!r}"
         if self.hidden_state and not run.is_plain:
             return (
                 "is about the last iterate of plain steps; yours has momentum or averages iterates "
                 "(composition covers both)"
             )
-        return self.missing(run)
+        return self._wrong_rates(run) or self.missing(run)
+
+    def _wrong_rates(self, run: Run) -> str | None:
+        if not (isinstance(run.batches, Poisson) and run.has_own_rate):
+            return None
+        if isinstance(run.batches.rate, Schedule) and self.rates != "per step":
+            return (
+                "needs the same learning rate, noise and sampling rate at every step; yours has a "
+                "schedule of sampling rates (pld_composition and rdp_composition read it)"
+            )
+        if self.rates == "b / n":
+            return (
+                "needs records that join each batch with probability batch_size / n; yours join "
+                f"with {run.batches.rate:g} (pld_composition and rdp_composition read it)"
+            )
+        return None
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the free choices that make the claim at ``delta`` small."""
@@ -128,6 +145,14 @@ class Bound(ABC):
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return what the theorem adds to the assumptions that every claim makes."""
         return ()
+
+
+def why_not_about(run: Run, *schemes: Scheme) -> str | None:
+    """Return which batches a theorem is about, if not those of ``run``."""
+    if isinstance(run.batches, schemes):
+        return None
+    named = " or ".join(scheme.described for scheme in schemes)
+    return f"is about {named}; yours is {run.described}"
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds.step_maps import StepMap, learning_rates
 from dplateau.numerics.solve import smallest_integer
 
@@ -27,7 +27,7 @@ class BatchCap:
     extra_delta: float
 
 
-def batch_cap(run: NoisySGD, delta: float) -> BatchCap:
+def batch_cap(run: Run, delta: float) -> BatchCap:
     """Return the cap that spends a small share of ``delta``, or a larger one that costs nothing.
 
     Up to the largest batch for which the step still contracts like 1 - eta l2 a larger cap is free,
@@ -36,7 +36,7 @@ def batch_cap(run: NoisySGD, delta: float) -> BatchCap:
     return cap_of(run, max(tail_cap(run, delta).records, _free_cap(run)))
 
 
-def tail_cap(run: NoisySGD, delta: float) -> BatchCap:
+def tail_cap(run: Run, delta: float) -> BatchCap:
     """Return the smallest cap that spends no more: for moduli that grow with every record."""
     budget = delta * _SHARE
     records = smallest_integer(
@@ -45,21 +45,21 @@ def tail_cap(run: NoisySGD, delta: float) -> BatchCap:
     return cap_of(run, records)
 
 
-def cap_of(run: NoisySGD, records: int) -> BatchCap:
+def cap_of(run: Run, records: int) -> BatchCap:
     """Return the cap at that many records, with what it costs."""
     return BatchCap(records, exceedance(run, records))
 
 
-def exceedance(run: NoisySGD, records: int) -> float:
+def exceedance(run: Run, records: int) -> float:
     """Return an upper bound on the probability that some batch holds more records."""
-    if records >= run.n or (run.sampling == "fixed" and records >= run.batch_size):
+    if records >= run.n or (isinstance(run.batches, FixedSize) and records >= run.batch_size):
         return 0.0
     from scipy.special import bdtrc
 
     return min(1.0, run.steps * float(bdtrc(records, run.n, run.sampling_rate)) * _ROUND_UP)
 
 
-def _free_cap(run: NoisySGD) -> int:
+def _free_cap(run: Run) -> int:
     """Return the largest batch with eta (M |B| / b + 2 l2) <= 2."""
     assert run.loss is not None
     room = 2 / max(learning_rates(run)) - 2 * run.l2
@@ -68,7 +68,7 @@ def _free_cap(run: NoisySGD) -> int:
     return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 + 1e-12)))
 
 
-def capped_step_map(run: NoisySGD, cap: BatchCap) -> StepMap:
+def capped_step_map(run: Run, cap: BatchCap) -> StepMap:
     """Return the step map of common batches between none and the cap."""
     assert run.loss is not None
     return StepMap(

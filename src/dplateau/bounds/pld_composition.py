@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import FixedSize, Poisson, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
@@ -21,10 +21,12 @@ class PldComposition(Bound):
     citation = literature.connect_the_dots("Algorithm 1, composed by fast Fourier transform")
     # Exact where it applies.
     dominated_by = ("gdp_composition",)
+    rates = "per step"
 
     def missing(self, run: Run) -> str | None:
         """Return why no dominating pair is known for a step, if so."""
-        if run.noise_kind == "laplace" and run.neighbors == "replace" and isinstance(run, NoisySGD):
+        laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
+        if laplace_swap and isinstance(run.batches, Poisson | FixedSize):
             return (
                 "knows sampled Laplace noise for neighbors='add_remove' only; "
                 "use that, or noise_kind='gaussian'"
