@@ -578,7 +578,7 @@ def test_the_classic_conversion_is_above_the_gaussian_curve(rate: float, delta: 
         (
             "fixed_size_recursion",
             NoisySGD(**FIGURE_2, batch_size=4, steps=3),
-            "sampling='fixed'; yours is sampling='poisson'",
+            "sampling='fixed'; yours is NoisySGD with sampling='poisson'",
         ),
     ],
 )

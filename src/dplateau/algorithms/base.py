@@ -90,6 +90,7 @@ class Run:
     noise_kind: NoiseKind
     neighbors: Neighbors
     release: Release
+    group_size: int = 1
     inverse_temperature: float | None = None
     steps: int = field(init=False)
 
@@ -108,6 +109,7 @@ class Run:
         _check.choice("noise_kind", self.noise_kind, NOISE_KINDS)
         _check.choice("neighbors", self.neighbors, NEIGHBORS)
         _check.put(self, "release", release_of(self.release))
+        _check.put(self, "group_size", _check.whole("group_size", self.group_size))
         self._check_batches()
         self._check_schedules()
         self._check_together()
@@ -211,7 +213,13 @@ class Run:
     @property
     def described(self) -> str:
         """Return the kind of run, with the batches where one kind has several."""
-        return self.kind if isinstance(self.batches, FullBatch) else self.batches.described
+        match self.batches:
+            case FullBatch():
+                return self.kind
+            case Cyclic(order=order):
+                return f"{self.kind} with order={order!r}"
+            case batches:
+                return batches.described
 
     @property
     def stops_at_random(self) -> bool:
@@ -235,6 +243,13 @@ class Run:
     def has_own_rate(self) -> bool:
         """Return whether records join a batch with another probability than b / n."""
         return isinstance(self.batches, Poisson) and self.batches.rate != self._share
+
+    @property
+    def has_schedule(self) -> bool:
+        """Return whether learning rate, noise or sampling rate changes from step to step."""
+        rate = self.batches.rate if isinstance(self.batches, Poisson) else None
+        stated = (self.learning_rate, self.noise.value, rate)
+        return any(isinstance(value, Schedule) for value in stated)
 
     @property
     def sampling_rate(self) -> float:
@@ -350,7 +365,11 @@ class Run:
             "release": self.release.name,
         }
         # Plain runs are described as they were before there were others.
-        extra = {"momentum": (self.momentum, 0.0), "average_last": (self.average_last, 1)}
+        extra = {
+            "momentum": (self.momentum, 0.0),
+            "average_last": (self.average_last, 1),
+            "group_size": (self.group_size, 1),
+        }
         found |= {name: value for name, (value, usual) in extra.items() if value != usual}
         match self.batches:
             case FullBatch():

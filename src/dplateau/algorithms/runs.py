@@ -56,6 +56,8 @@ neighbors
     constants; with deterministic or shuffled batches the absent record keeps its slot and
     contributes a zero gradient (deleting it and moving the later records up is not covered).
     "replace": one record is exchanged for another.
+group_size
+    How many records neighbours may differ in: the unit of privacy, such as all records of a user.
 release
     A promise about what leaves: "last" (only the last iterate; no loss, metric or iterate of
     the way there is seen by anyone), "all" (every iterate may leave) or "random_stop" (the
@@ -106,6 +108,7 @@ def NoisyGD(  # noqa: D417 (the shared options are added)
     iterate_std: Stated | None = None,
     noise_kind: NoiseKind = "gaussian",
     neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
     release: Release | ReleaseName,
 ) -> Run:
     """Describe full-batch noisy gradient descent: B_t is all n records and b = n, at every step.
@@ -138,6 +141,7 @@ def NoisyGD(  # noqa: D417 (the shared options are added)
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
         neighbors=neighbors,
+        group_size=group_size,
         release=release_of(release),
     )
 
@@ -163,6 +167,7 @@ def NoisySGD(  # noqa: D417 (the shared options are added)
     iterate_std: Stated | None = None,
     noise_kind: NoiseKind = "gaussian",
     neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
     release: Release | ReleaseName,
 ) -> Run:
     """Describe noisy SGD on random batches, drawn afresh at every step.
@@ -207,6 +212,7 @@ def NoisySGD(  # noqa: D417 (the shared options are added)
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
         neighbors=neighbors,
+        group_size=group_size,
         release=release_of(release),
     )
 
@@ -232,6 +238,7 @@ def CyclicSGD(  # noqa: D417 (the shared options are added)
     iterate_std: Stated | None = None,
     noise_kind: NoiseKind = "gaussian",
     neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
     release: Release | ReleaseName,
 ) -> Run:
     """Describe noisy SGD over consecutive batches of an ordering of the records.
@@ -273,6 +280,7 @@ def CyclicSGD(  # noqa: D417 (the shared options are added)
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
         neighbors=neighbors,
+        group_size=group_size,
         release=release_of(release),
     )
 
@@ -294,6 +302,7 @@ def OnePassSGD(  # noqa: D417 (the shared options are added)
     iterate_std: Stated | None = None,
     noise_kind: NoiseKind = "gaussian",
     neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
     release: Release | ReleaseName,
 ) -> Run:
     """Describe noisy SGD that sees every record once, in the given order.
@@ -329,6 +338,7 @@ def OnePassSGD(  # noqa: D417 (the shared options are added)
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
         neighbors=neighbors,
+        group_size=group_size,
         release=release_of(release),
     )
 
@@ -351,6 +361,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
     iterate_std: None = None,
     noise_kind: NoiseKind = "gaussian",
     neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
     release: Release | ReleaseName,
 ) -> Run:
     """Describe full-batch projected Langevin: b = n and nu_t = sqrt(2 eta_t / inverse_temperature).
@@ -405,6 +416,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
         noise=Given("iterate_std", _langevin_std(rate, heat)),
         noise_kind="gaussian",
         neighbors=neighbors,
+        group_size=group_size,
         release=release_of(release),
         inverse_temperature=heat,
     )

@@ -100,7 +100,7 @@ def attack(
         if not bound.sound or bound.refusal(run) is not None:
             continue
         try:
-            curves[bound.name] = bound.curve(run, bound.plan(run, delta))
+            curves[bound.name] = bound.curve_for(run, bound.plan_for(run, delta))
             claims[bound.name] = {repr(at): curves[bound.name].epsilon(at) for at in deltas}
         except Exception as error:  # whatever it is, a bound that applies has to answer
             failures[bound.name] = f"{type(error).__name__}: {error}"

@@ -155,8 +155,8 @@ def _scheduled(
 
 
 def has_schedule(run: Run) -> bool:
-    """Return whether the learning rate or the noise changes from step to step."""
-    return isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
+    """Return whether anything changes from step to step."""
+    return run.has_schedule
 
 
 class ShiftBound(Bound):

@@ -69,6 +69,10 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
 
 def _check_positions(run: Run) -> None:
     """Refuse a run whose records have no positions of their own."""
+    if run.group_size > 1:
+        raise NotApplicable(
+            f"per_record is about one record at a time; yours has group_size={run.group_size}"
+        )
     match run.batches:
         case OnePass() | Cyclic(order="cyclic"):
             return

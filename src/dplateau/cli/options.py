@@ -95,6 +95,7 @@ FLAGS: dict[str, Flag] = {
         float, "Of the sampled density (default 1).", _NOISE, (Algorithm.LANGEVIN,)
     ),
     "neighbors": Flag(str, "add-remove (default) or replace.", CLAIM_PANEL),
+    "group_size": Flag(int, "How many records neighbours may differ in (1).", CLAIM_PANEL),
     "release": Flag(
         str, "What leaves: last, all or random-stop. A promise: no default.", CLAIM_PANEL
     ),

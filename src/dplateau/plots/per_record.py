@@ -63,6 +63,10 @@ def loss_per_record(
         raise InvalidInput(
             f"the records of {run.kind} have no positions; use OnePassSGD or CyclicSGD"
         )
+    if run.group_size > 1:
+        raise InvalidInput(
+            f"positions are those of single records; yours has group_size={run.group_size}"
+        )
     asked = _Asked.of(delta, epsilon)
     ordered = run.replace(order="cyclic") if isinstance(run.batches, Cyclic) else run
     places = _checked_positions(ordered, positions)

@@ -61,6 +61,8 @@ def _opened(found: Any, ledger: Ledger) -> tuple[Case, str]:
     reading.assumptions(found)
     reading.word(found, "citation")
     run = _run(reading.record(found, "run"), ledger)
+    single = run.group_size == 1
+    ledger.require("group size", single, "claims about several records are not re-derived")
     witness = reading.record(found, "witness")
     return Case(run, witness, epsilon, delta, ledger), reading.word(found, "bound")
 
