@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from dplateau.algorithms import NoisySGD
 from dplateau.bounds.step_maps import StepMap, learning_rates
-from dplateau.numerics.solve import smallest_integer
+from dplateau.numerics.solve import largest_integer, smallest_integer
 
 # Share of delta that batches above the cap may cost.
 _SHARE = 1e-4
@@ -77,3 +77,45 @@ def capped_step_map(run: NoisySGD, cap: BatchCap) -> StepMap:
         least_fraction=0.0,
         most_fraction=cap.records / run.batch_size,
     )
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """Every common batch holds ``floor`` to ``cap`` records, but for ``extra_delta``."""
+
+    cap: int
+    floor: int
+    extra_delta: float
+
+
+def batch_sizes(run: NoisySGD, delta: float) -> BatchSizes:
+    """Return sizes that spend a small share of ``delta`` each way.
+
+    Only strongly convex losses gain from a floor: fewer records have less curvature.
+    """
+    assert run.loss is not None
+    cap = batch_cap(run, delta).records if run.loss.convex else tail_cap(run, delta).records
+    floor = 0
+    if run.loss.strong_convexity > 0:
+        budget = delta * _SHARE
+        floor = largest_integer(
+            lambda records: shortfall(run, records) <= budget, start=0, limit=int(run.batch_size)
+        )
+    return sizes_of(run, cap, floor)
+
+
+def sizes_of(run: NoisySGD, cap: int, floor: int) -> BatchSizes:
+    """Return these sizes with what they cost."""
+    return BatchSizes(cap, floor, exceedance(run, cap) + shortfall(run, floor))
+
+
+def shortfall(run: NoisySGD, records: int) -> float:
+    """Return an upper bound on the probability that some common batch holds fewer records."""
+    if records <= 0:
+        return 0.0
+    from scipy.special import bdtr
+
+    others = run.n - run.group_size
+    if records > others:
+        return 1.0
+    return min(1.0, run.steps * float(bdtr(records - 1, others, run.sampling_rate)) * _ROUND_UP)
