@@ -1,9 +1,9 @@
 """Lagged blocks: a sampled run read backwards, and the pairs that a plan of blocks proves.
 
 The step of *lag* l has l steps after it, which together contract by C_l. A plan cuts the lags
-twice, by edges a_0 < a_1 < .. and l_0 < l_1 < .., and lets the noise of the lags [a_i, a_{i+1}) hide
-the uses of the record at the lags [l_i, l_{i+1}). If a_{i+1} - 1 <= l_i for every block, the last
-iterates of two neighbors are dominated by the product over the blocks of
+twice, by edges a_0 < a_1 < .. and l_0 < l_1 < .., and lets the noise at the lags [a_i, a_{i+1})
+hide the uses of the record at the lags [l_i, l_{i+1}). If a_{i+1} - 1 <= l_i for every block, the
+last iterates of two neighbors are dominated by the product over the blocks of
 
     law of M_i / E_i + N(0, 1)   against   N(0, 1),
     E_i^2 = sum of (nu_j C_j)^2 over the noise,   M_i = sum of r_l C_l Bernoulli(q_l) over the uses
