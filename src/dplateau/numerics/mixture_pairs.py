@@ -53,7 +53,7 @@ class MixturePair:
 
     def loss(self, point: FloatArray) -> FloatArray:
         """``log P/Q`` at a point of the line."""
-        return self._up.value(point) - self._down.value(-point)
+        return self._up.moments(point)[0] - self._down.moments(-point)[0]
 
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
         """Hockey stick from the masses right (or left) of the point where the ratio is e^eps."""
@@ -89,8 +89,11 @@ class MixturePair:
     def _masses(self, edges: FloatArray, *, up: bool) -> tuple[FloatArray, FloatArray, float]:
         points = np.maximum.accumulate(self._points(edges))
         seen = np.isfinite(points)
-        size = self._up.size(points[seen]) + self._down.size(points[seen]) + np.abs(edges[seen])
-        error = np.abs(self.loss(points[seen]) - edges[seen]) + _ROUND * size
+        here, wanted = points[seen], edges[seen]
+        value, slope = self._up.moments(here)
+        mirrored, fall = self._down.moments(-here)
+        size = self._up.size(here, slope) + self._down.size(here, fall) + np.abs(wanted)
+        error = np.abs(value - mirrored - wanted) + _ROUND * size
         borders = np.concatenate([[-np.inf], points, [np.inf]])
         mirrored = self._down.cell_masses(-borders[::-1], up=not up)[::-1]
         return self._up.cell_masses(borders, up=up), mirrored, float(np.max(error, initial=_ROUND))
@@ -103,8 +106,9 @@ class MixturePair:
         table_points, table_losses = self._table
         points = np.interp(losses, table_losses, table_points)
         for _ in range(2):
-            slope = self._up.slope(points) + self._down.slope(-points)
-            excess = self.loss(points) - losses
+            value, slope = self._up.moments(points)
+            mirrored, fall = self._down.moments(-points)
+            excess, slope = value - mirrored - losses, slope + fall
             with np.errstate(divide="ignore", invalid="ignore"):
                 moved = np.where(slope > 0, excess / slope, 0.0)
             points = points - np.clip(moved, -1.0, 1.0)
@@ -151,17 +155,14 @@ class _Side:
         with np.errstate(divide="ignore"):
             self.logs = np.log(self.masses) - self.points**2 / 2.0
 
-    def value(self, y: FloatArray) -> FloatArray:
-        """K."""
-        return np.zeros_like(y) if self.still else _log_moments(self.points, self.logs, y)[0]
+    def moments(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """K, and K', the mean move given y."""
+        if self.still:
+            return np.zeros_like(y), np.zeros_like(y)
+        return _log_moments(self.points, self.logs, y)
 
-    def slope(self, y: FloatArray) -> FloatArray:
-        """K', the mean move given y."""
-        return np.zeros_like(y) if self.still else _log_moments(self.points, self.logs, y)[1]
-
-    def size(self, y: FloatArray) -> FloatArray:
+    def size(self, y: FloatArray, slope: FloatArray) -> FloatArray:
         """How large the terms are whose rounding ends up in K."""
-        slope = self.slope(y)
         return 4.0 + self.points.size / 8.0 + slope * (np.abs(y) + slope)
 
     def tails(self, points: FloatArray, sign: float) -> FloatArray:
