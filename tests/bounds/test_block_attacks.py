@@ -351,7 +351,7 @@ def checked(parts: Parts, chain: Chain) -> float:
 
 
 def aligned_deltas(lags: Lags, plan: Plan, epsilons: FloatArray, down: int) -> FloatArray:
-    """Return E (sum_I p_I Y_I - e^eps sum_I p_I Y'_I)_+ with one normal variable for each of 3 lags.
+    """Return E (sum_I p_I Y_I - e^eps sum_I p_I Y'_I)_+, a normal variable for each of 3 lags.
 
     Every indicator vector is enumerated and moves every lag of noise by nu_j C_j M_i(I) / E_i^2 of
     its standard deviation; nothing is rotated and no block is treated alone.
