@@ -30,7 +30,7 @@ _ATOMS_WITHIN, _ATOMS_BEYOND = 480, 60
 
 @dataclass(frozen=True)
 class AtomLaw:
-    """A law of finitely many atoms: ``points`` rise from 0, ``masses`` sum to one or a bit more."""
+    """A law of finitely many atoms: ``points`` >= 0 rise, positive ``masses`` sum to one."""
 
     points: tuple[float, ...]
     masses: tuple[float, ...]
@@ -74,8 +74,7 @@ def upper_law(
         return _merged(points + rest, masses)
     points, tails = _tails(terms, chances, copies)
     masses = np.r_[1.0, tails[:-1]] - tails  # an upper bound of each tail moves mass upwards
-    kept = masses > 0
-    return _merged(points[kept] + rest, masses[kept])
+    return _merged(points + rest, masses)
 
 
 def _enumerated(terms: FloatArray, chances: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -87,9 +86,10 @@ def _enumerated(terms: FloatArray, chances: FloatArray) -> tuple[FloatArray, Flo
 
 
 def _merged(points: FloatArray, masses: FloatArray) -> AtomLaw:
-    """Put equal points together, in rising order."""
-    distinct, where = np.unique(points, return_inverse=True)
-    sums = np.bincount(where, masses)
+    """Put equal points together, in rising order, and leave out those that cannot occur."""
+    possible = masses > 0
+    distinct, where = np.unique(points[possible], return_inverse=True)
+    sums = np.bincount(where, masses[possible])
     return AtomLaw(tuple(distinct.tolist()), tuple(sums.tolist()))
 
 

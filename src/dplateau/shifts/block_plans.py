@@ -62,19 +62,19 @@ class _Costs:
         orders = np.arange(1, _ORDERS + 1)
         factors = self.tilt ** (orders - 1) / np.array([math.factorial(j) for j in orders])
         shape = (-1,) + (1,) * (np.ndim(powers) - 1)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             terms = factors.reshape(shape) * powers**2 / variance ** orders.reshape(shape)
         return np.asarray(np.nan_to_num(terms.sum(axis=0), nan=np.inf, posinf=np.inf))
 
-    def closing(self, stop: int, powers: FloatArray, variance: FloatArray) -> FloatArray:
-        """Return the cost of a last block for all uses from the lag ``stop`` - 1 on."""
+    def capped(self, start: IntArray, variance: FloatArray) -> FloatArray:
+        """Return the cost of a last block for all uses from the lag ``start`` on, at most D."""
         lags = self.lags
-        free = self.block(powers[:, None], variance)
-        if not math.isfinite(lags.diameter) or stop >= lags.kept:
-            return free
-        shift = lags.diameter * math.exp(min(float(lags.log_growth[stop]), 300.0))
-        exponent = np.minimum(self.tilt * shift**2 / variance, 600.0)
-        return np.minimum(free, np.expm1(exponent) / self.tilt)
+        within = start < lags.kept
+        logs = lags.log_growth[np.minimum(start, lags.kept - 1)]
+        shift = lags.diameter * np.exp(np.minimum(logs, 300.0))
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            exponent = np.minimum(self.tilt * shift**2 / variance, 600.0)
+        return np.where(within & (variance > 0), np.expm1(exponent) / self.tilt, np.inf)
 
 
 def cheapest_plans(lags: Lags, copies: int) -> list[Plan]:
@@ -93,16 +93,26 @@ def cheapest_plans(lags: Lags, copies: int) -> list[Plan]:
     before = np.full(value.shape, -1)
     follows = np.flatnonzero(np.diff(grid) == 1)
     value[follows, follows + 1] = singles[grid[follows]]
-    best, end = math.inf, (0, 0)
+    best, end, capped = math.inf, (0, 0, 0), False
     for y in range(1, grid.size):
         x = np.flatnonzero(np.isfinite(value[:y, y]))
         if x.size == 0:
             continue
         variance = noise[grid[y]] - noise[grid[x]]
-        closing = value[x, y] + costs.closing(int(grid[y]), total - used[:, y], variance)
+        closing = value[x, y] + costs.block((total - used[:, y])[:, None], variance)
         if closing.min() < best:
-            best, end = float(closing.min()), (int(x[closing.argmin()]), y)
+            last = int(x[closing.argmin()])
+            best, end, capped = float(closing.min()), (int(before[last, y]), last, y), False
         later = np.arange(y + 1, grid.size)
+        if math.isfinite(lags.diameter) and later.size:
+            # The domain caps a last block whose noise comes after its uses, so the block before
+            # hides one use more.
+            wider = (powers[:, grid[later]] - used[:, [y]])[:, None, :]
+            reached = value[x, y][:, None] + costs.block(wider, variance[:, None])
+            reached += costs.capped(grid[later], noise[grid[later]] - noise[grid[y]])
+            i, j = np.unravel_index(reached.argmin(), reached.shape)
+            if reached[i, j] < best:
+                best, end, capped = float(reached[i, j]), (int(x[i]), y, int(later[j])), True
         between = (used[:, later] - used[:, [y]])[:, None, :]
         reached = value[x, y][:, None] + costs.block(between, variance[:, None])
         choice = reached.argmin(axis=0)
@@ -114,23 +124,25 @@ def cheapest_plans(lags: Lags, copies: int) -> list[Plan]:
     alone = float(singles[-1]) / lags.kept * lags.steps if lags.alike is not None else singles[-1]
     if not best < math.inf or alone <= best:
         return [composition]
-    plan = _traced(lags, grid, before, end)
+    plan = _traced(lags, grid, before, end, capped=capped)
     return [plan, composition] if alone <= _NEARLY * best else [plan]
 
 
-def _traced(lags: Lags, grid: IntArray, before: IntArray, end: tuple[int, int]) -> Plan:
+def _traced(
+    lags: Lags, grid: IntArray, before: IntArray, end: tuple[int, int, int], *, capped: bool
+) -> Plan:
     """Follow the best choices back to the single steps, and write the edges down."""
-    x, y = end
+    w, x, y = end
     sequence = [int(grid[y]), int(grid[x])]
-    while before[x, y] >= 0:
-        x, y = int(before[x, y]), x
-        sequence.append(int(grid[x]))
+    while w >= 0:
+        sequence.append(int(grid[w]))
+        w, x = int(before[w, x]), w
     sequence.reverse()
     edges = [(sequence[0], sequence[0])]
     edges += [(a, later - 1) for a, later in pairwise(sequence[1:])]
     last = sequence[-1]
-    if math.isfinite(lags.diameter) and last < lags.steps and len(edges) > 1:
-        edges[-1] = (edges[-1][0], last)  # one use later: then the domain caps the last block
+    if capped:
+        edges[-1] = (edges[-1][0], last)
     return Plan(sequence[0], (*edges, (last, lags.steps)))
 
 
