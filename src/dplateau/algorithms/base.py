@@ -332,11 +332,6 @@ class Run:
         return times(self.learning_rate, self.lipschitz / self.batch_size)
 
     @property
-    def group_size(self) -> int:
-        """TEMP."""
-        return 1
-
-    @property
     def neighbor_factor(self) -> int:
         """Return how many gradient bounds L two neighbours differ by: 1, or 2 for "replace"."""
         return 2 if self.neighbors == "replace" else 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dplateau.algorithms import FixedSize, Run
+from dplateau.algorithms import FixedSize, Poisson, Run, Schedule
 from dplateau.bounds.step_maps import StepMap, learning_rates
 from dplateau.numerics.solve import largest_integer, smallest_integer
 
@@ -56,7 +56,15 @@ def exceedance(run: Run, records: int) -> float:
         return 0.0
     from scipy.special import bdtrc
 
-    return min(1.0, run.steps * float(bdtrc(records, run.n, run.sampling_rate)) * _ROUND_UP)
+    tails = [count * float(bdtrc(records, run.n, rate)) for rate, count in _rate_blocks(run)]
+    return min(1.0, math.fsum(tails) * _ROUND_UP)
+
+
+def _rate_blocks(run: Run) -> tuple[tuple[float, int], ...]:
+    """Return the rates of sampling, each with its number of steps."""
+    if isinstance(run.batches, Poisson) and isinstance(run.batches.rate, Schedule):
+        return run.batches.rate.blocks
+    return ((run.sampling_rate, run.steps),)
 
 
 def _free_cap(run: Run) -> int:
@@ -88,7 +96,7 @@ class BatchSizes:
     extra_delta: float
 
 
-def batch_sizes(run: NoisySGD, delta: float) -> BatchSizes:
+def batch_sizes(run: Run, delta: float) -> BatchSizes:
     """Return sizes that spend a small share of ``delta`` each way.
 
     Only strongly convex losses gain from a floor: fewer records have less curvature.
@@ -104,12 +112,12 @@ def batch_sizes(run: NoisySGD, delta: float) -> BatchSizes:
     return sizes_of(run, cap, floor)
 
 
-def sizes_of(run: NoisySGD, cap: int, floor: int) -> BatchSizes:
+def sizes_of(run: Run, cap: int, floor: int) -> BatchSizes:
     """Return these sizes with what they cost."""
     return BatchSizes(cap, floor, exceedance(run, cap) + shortfall(run, floor))
 
 
-def shortfall(run: NoisySGD, records: int) -> float:
+def shortfall(run: Run, records: int) -> float:
     """Return an upper bound on the probability that some common batch holds fewer records."""
     if records <= 0:
         return 0.0
@@ -118,4 +126,5 @@ def shortfall(run: NoisySGD, records: int) -> float:
     others = run.n - run.group_size
     if records > others:
         return 1.0
-    return min(1.0, run.steps * float(bdtr(records - 1, others, run.sampling_rate)) * _ROUND_UP)
+    tails = [count * float(bdtr(records - 1, others, rate)) for rate, count in _rate_blocks(run)]
+    return min(1.0, math.fsum(tails) * _ROUND_UP)

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD, Run
-from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms import Poisson, Run, Schedule
+from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchSizes, batch_sizes, sizes_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.step_maps import StepMap, learning_rates, why_no_geometry
@@ -37,20 +37,21 @@ class PoissonBlocks(Bound):
     title = "Hidden-state Poisson SGD"
     citation = literature.this_library("docs/theory/blocks.md, Theorem 2")
     hidden_state = True
+    knows_groups = True
+    rates = "per step"
     neighbors = "add_remove"
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no Poisson-sampled descent whose steps forget, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "poisson":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='poisson'; yours is {found}"
+        about = why_not_about(run, Poisson)
+        if about is not None:
+            return about
         if run.neighbors != self.neighbors:
             return f"is about neighbors={self.neighbors!r}; yours is {run.neighbors!r}"
         return why_no_geometry(run) or why_no_memory_loss(run)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the plan with the least surrogate cost, or composition where that is smaller."""
-        assert isinstance(run, NoisySGD)
         sizes = batch_sizes(run, delta)
         lags = lags_of(run, sizes)
         plans = cheapest_plans(lags, run.group_size)
@@ -61,7 +62,6 @@ class PoissonBlocks(Bound):
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Check the plan and compose its blocks; of a group, the worst way to split it."""
-        assert isinstance(run, NoisySGD)
         sizes = sizes_of(run, int(witness["batch_cap"]), int(witness["batch_floor"]))
         lags = lags_of(run, sizes)
         plan = Plan.read(witness, lags.steps)
@@ -101,13 +101,13 @@ class PoissonBlocksReplace(PoissonBlocks):
         return [(size, size)]
 
 
-def lags_of(run: NoisySGD, sizes: BatchSizes) -> Lags:
+def lags_of(run: Run, sizes: BatchSizes) -> Lags:
     """Return the run read backwards, for common batches of these sizes."""
     assert run.learning_rate is not None
-    if has_schedule(run):
+    if _has_any_schedule(run):
         etas, stds, rates = (
             values_over(value, run.steps)[::-1]
-            for value in (run.learning_rate, run.iterate_std, run.sampling_rate)
+            for value in (run.learning_rate, run.iterate_std, _rate(run))
         )
         reach = values_over(run.record_step, run.steps)[::-1]
         distinct, where = np.unique(etas, return_inverse=True)
@@ -135,6 +135,15 @@ def lags_of(run: NoisySGD, sizes: BatchSizes) -> Lags:
     )
 
 
+def _rate(run: Run) -> PerStep:
+    assert isinstance(run.batches, Poisson)
+    return run.batches.rate
+
+
+def _has_any_schedule(run: Run) -> bool:
+    return has_schedule(run) or isinstance(_rate(run), Schedule)
+
+
 def linear_constant(run: Run, sizes: BatchSizes, eta: float) -> float:
     """Return the Lipschitz constant of a step whose common batch has one of these sizes."""
     assert run.loss is not None
@@ -149,12 +158,12 @@ def linear_constant(run: Run, sizes: BatchSizes, eta: float) -> float:
     return modulus.c
 
 
-def why_no_memory_loss(run: NoisySGD) -> str | None:
+def why_no_memory_loss(run: Run) -> str | None:
     """Return why nothing makes the run forget old uses, in a user's words, or None."""
     assert run.loss is not None
     if math.isinf(run.loss.smoothness):
         return "needs smooth losses: pass smoothness=... (logistic on rows of norm 1: 0.25)"
-    if run.steps > MOST_SCHEDULED_STEPS and has_schedule(run):
+    if run.steps > MOST_SCHEDULED_STEPS and _has_any_schedule(run):
         return f"follows schedules over at most {MOST_SCHEDULED_STEPS} steps; yours has {run.steps}"
     if math.isfinite(run.diameter):
         return None
@@ -168,7 +177,7 @@ def why_no_memory_loss(run: NoisySGD) -> str | None:
     )
 
 
-def _witness(run: NoisySGD, sizes: BatchSizes, plan: Plan) -> Witness:
+def _witness(run: Run, sizes: BatchSizes, plan: Plan) -> Witness:
     assert run.loss is not None
     return {
         "losses": CONTRACTION if run.loss.convex else "smooth",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import FixedSize, Poisson, Run
+from dplateau.algorithms import Poisson, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
@@ -58,7 +58,7 @@ def pair_of(use: Use, run: Run) -> DominatingPair:
     if run.noise_kind == "laplace":
         return LaplacePair(ratio=use.distance, sampling_rate=use.sampling_rate)
     if run.neighbors == "replace" and use.sampling_rate < 1:
-        if isinstance(run, NoisySGD) and run.sampling == "poisson":
+        if isinstance(run.batches, Poisson):
             moved = AtomLaw((0.0, use.distance / 2), (1 - use.sampling_rate, use.sampling_rate))
             return MixturePair(moved, moved)
         return SubsampledGaussianPair(sampling_rate=use.sampling_rate, parameter=use.distance)
