@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import Poisson, Run
+from dplateau.algorithms import FixedSize, Poisson, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
