@@ -8,6 +8,7 @@ from dataclasses import replace
 from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
+from dplateau.verify.block_pairs import TwoSidedPair
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
 from dplateau.verify.facts import Blocks, batches_per_epoch, distance_factor, multipliers
 from dplateau.verify.grids import released_epsilon, released_epsilon_of_two
@@ -100,10 +101,21 @@ def _pair(run: Run, distance: float) -> LossPair:
         return LaplacePair(distance, rate)
     if rate == 1:
         return GaussianPair(distance)
-    # A replaced record is in the batches of both neighbours or of neither.
     if run.neighbors == "replace":
-        return SwappedPair(rate, distance)
+        return _replaced(run, rate, distance)
     return SampledPair(rate, distance)
+
+
+def _replaced(run: Run, rate: float, distance: float) -> LossPair:
+    """Return a sampled step's pair; ``distance`` is that of two opposite gradients.
+
+    In a Poisson batch the record and its replacement each leave the same step without them, by half
+    the distance. A batch of one size always holds somebody in their place.
+    """
+    assert isinstance(run, NoisySGD)
+    if run.sampling == "poisson":
+        return TwoSidedPair(rate, distance / 2)
+    return SwappedPair(rate, distance)
 
 
 def _rate(run: Run) -> float:
