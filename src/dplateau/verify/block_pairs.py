@@ -111,7 +111,7 @@ class BlockPair:
 
 @dataclass(frozen=True)
 class TwoSidedPair:
-    """(1-q) N(0, 1) + q N(r, 1) against (1-q) N(0, 1) + q N(-r, 1): a replaced record's one step."""
+    """(1-q) N(0, 1) + q N(r, 1) against (1-q) N(0, 1) + q N(-r, 1): one step's replaced record."""
 
     rate: float
     step: float

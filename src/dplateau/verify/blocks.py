@@ -7,8 +7,8 @@ of the lags [l_i, l_{i+1}) if a_{i+1} - 1 <= l_i, and each block costs the pair
     M_i / E_i + N(0, 1)  against  N(0, 1),     E_i^2 = sum of (nu_j C_j)^2 over its noise,
                                                M_i = sum of r_l C_l I_l over its uses,
 
-with independent coins I_l of chance q_l (docs/theory/blocks.md). Everything but the edges is derived
-here: weights are rounded up, and uses too old to matter count as certain.
+with independent coins I_l of chance q_l (docs/theory/blocks.md). Everything but the edges is
+derived here: weights are rounded up, and uses too old to matter count as certain.
 """
 
 from __future__ import annotations

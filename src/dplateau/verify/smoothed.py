@@ -227,7 +227,7 @@ class SmoothedCoins:
         if not width < _WIDEST:
             raise ArithmeticError(f"one block spreads over {width:.3g} deviations of its noise")
         step = 2 * math.pi / width
-        frequencies = np.arange(math.ceil(_LAST_FREQUENCY / step) + 1) * step
+        frequencies = step * _whole_numbers(math.ceil(_LAST_FREQUENCY / step) + 1)
         noise = np.exp(1j * frequencies * (tilt - low) - frequencies**2 / 2)
         series = noise * self.coins.transform(tilt, frequencies)
         return _Tilted(tilt, self._log_moment(tilt), low, high, frequencies, series)
@@ -299,7 +299,7 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
     noise, shift = cell / 8, 7 * cell / 8
     start, end = low - 10 * noise, high + shift + 10 * noise
     step = 2 * math.pi / (end - start)
-    frequencies = np.arange(math.ceil(_LAST_FREQUENCY / noise / step) + 1) * step
+    frequencies = step * _whole_numbers(math.ceil(_LAST_FREQUENCY / noise / step) + 1)
     if frequencies.size > _TERMS_BELOW_A_CAP / 200:
         raise ArithmeticError("the domain cuts off too narrow a part of the record's uses")
     tilt = 1.0 / max(coins.deviation(0.0), cell)
@@ -325,7 +325,12 @@ def _survival(parts: np.ndarray, start: float, end: float) -> tuple[FloatArray, 
     """Return the sum of a Fourier series on a fine grid of its period, and the grid."""
     size = fft.next_fast_len(2 * parts.size, real=True)
     sums = fft.irfft(np.conj(parts), size) * size / (end - start)
-    return sums, start + (end - start) / size * np.arange(size)
+    return sums, start + (end - start) / size * _whole_numbers(size)
+
+
+def _whole_numbers(count: int) -> FloatArray:
+    found: FloatArray = np.arange(count, dtype=np.float64)
+    return found
 
 
 def few_atoms(coins: Coins, most: int) -> Atoms | None:
