@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 
-from dplateau.algorithms import (
-    Ball,
-    Box,
-    CyclicSGD,
-    LossGeometry,
-    NoisyGD,
-    NoisySGD,
-    OnePassSGD,
-    ProjectedLangevin,
-    Run,
-)
+from catalogue import RUNS, STEPS
+from dplateau.algorithms import Ball, CyclicSGD, LossGeometry, NoisyGD, Run
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify
 from dplateau.cli import main
@@ -29,138 +20,6 @@ from dplateau.verify.reading import digest_of
 from dplateau.verify.theorems import THEOREMS
 
 Found = dict[str, Any]
-
-SMOOTH = LossGeometry(lipschitz=2.0, convex=True, smoothness=0.5)
-STEPS: Found = {"learning_rate": 0.4, "l2": 0.1, "loss": SMOOTH, "release": "last"}
-SAMPLED: Found = {"n": 400, "batch_size": 8, "steps": 150, "noise_multiplier": 2.0, **STEPS}
-NONCONVEX = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02)
-WEAKLY_SMOOTH = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.01))
-RUNS: dict[str, Run] = {
-    "full batch": NoisyGD(n=100, steps=300, noise_multiplier=5.0, **STEPS),
-    "full batch, one step": NoisyGD(n=10, steps=1, noise_std=1.5, **STEPS),
-    "full batch, domain, replace": NoisyGD(
-        n=100, steps=400, iterate_std=0.02, neighbors="replace", domain=Ball(0.2), **STEPS
-    ),
-    "full batch, schedules": NoisyGD(
-        n=50,
-        steps=40,
-        noise_multiplier=[2.0 + 0.1 * t for t in range(40)],
-        domain=Box([0.0, 0.0], [0.1, 0.2]),
-        **{**STEPS, "learning_rate": [0.5 / (1 + 0.1 * t) for t in range(40)]},
-    ),
-    "Langevin": ProjectedLangevin(
-        n=60, steps=30, inverse_temperature=0.001, domain=Ball(1.0), **STEPS
-    ),
-    "Laplace": NoisyGD(
-        n=50, steps=12, noise_multiplier=9.0, noise_kind="laplace", dimension=1, **STEPS
-    ),
-    "sampled Laplace": NoisySGD(**SAMPLED, noise_kind="laplace", dimension=1),
-    "Poisson": NoisySGD(**SAMPLED),
-    "Poisson, released, rare": NoisySGD(
-        n=5000, sampling_rate=0.01, epochs=3, noise_multiplier=1.0, release="all"
-    ),
-    "Poisson, replace": NoisySGD(**SAMPLED, neighbors="replace"),
-    "Poisson, short": NoisySGD(**{**SAMPLED, "steps": 15}),
-    "Poisson, replace, short": NoisySGD(**{**SAMPLED, "steps": 15}, neighbors="replace"),
-    "Poisson, replace, released": NoisySGD(
-        n=5000,
-        sampling_rate=0.01,
-        epochs=3,
-        noise_multiplier=1.0,
-        neighbors="replace",
-        release="all",
-    ),
-    "Poisson, every record": NoisySGD(n=20, batch_size=20, steps=30, noise_multiplier=4.0, **STEPS),
-    "Poisson, domain, no ridge": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.05)}),
-    "Poisson, nonconvex": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.03), "loss": NONCONVEX}
-    ),
-    "fixed size": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
-    "fixed size, nonconvex": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.03), "loss": NONCONVEX},
-        neighbors="replace",
-        sampling="fixed",
-    ),
-    "fixed size, weakly smooth": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "domain": Ball(0.03), "loss": WEAKLY_SMOOTH},
-        neighbors="replace",
-        sampling="fixed",
-    ),
-    "Poisson, replace, weakly smooth": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "domain": Ball(0.03), "loss": WEAKLY_SMOOTH},
-        neighbors="replace",
-    ),
-    "cyclic": CyclicSGD(n=43, batch_size=5, steps=77, noise_multiplier=2.0, **STEPS),
-    "shuffled once": CyclicSGD(
-        n=43, batch_size=5, steps=77, order="shuffle_once", noise_multiplier=2.0, **STEPS
-    ),
-    "reshuffled": CyclicSGD(
-        n=43, batch_size=5, epochs=8, order="reshuffle", noise_multiplier=2.0, **STEPS
-    ),
-    "one pass": OnePassSGD(n=30, batch_size=4, noise_std=1.0, **STEPS),
-    "one pass, domain": OnePassSGD(
-        n=30, batch_size=4, noise_std=1.0, neighbors="replace", domain=Ball(0.4), **STEPS
-    ),
-    "one pass, Laplace": OnePassSGD(
-        n=9, noise_std=3.0, noise_kind="laplace", dimension=1, domain=Box(0.0, 2.0), **STEPS
-    ),
-    "random stop": OnePassSGD(
-        n=400, noise_std=3.0, domain=Ball(0.3), **{**STEPS, "release": "random_stop"}
-    ),
-    "random stop, no domain": OnePassSGD(
-        n=30, batch_size=4, noise_std=1.0, **{**STEPS, "release": "random_stop"}
-    ),
-    "random stop, nonconvex": OnePassSGD(
-        n=25, noise_std=3.0, domain=Ball(0.1), **{**STEPS, "release": "random_stop"}
-    ).replace(loss=NONCONVEX),
-    "random stop, Laplace": OnePassSGD(
-        n=9,
-        noise_std=3.0,
-        noise_kind="laplace",
-        dimension=1,
-        domain=Box(0.0, 2.0),
-        **{**STEPS, "release": "random_stop"},
-    ),
-    "one shuffled epoch": CyclicSGD(
-        n=43, batch_size=5, epochs=1, order="reshuffle", noise_std=2.0, domain=Ball(0.2), **STEPS
-    ),
-    "narrow domain": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.005)}),
-    "narrow domain, replace, Laplace": NoisySGD(
-        **{**SAMPLED, "neighbors": "replace", "domain": Box(0.0, 0.01)},
-        noise_kind="laplace",
-        dimension=1,
-    ),
-    "narrow domain, fixed size": NoisySGD(
-        **{**SAMPLED, "domain": Ball(0.005)}, neighbors="replace", sampling="fixed"
-    ),
-    "nonsmooth": NoisyGD(
-        n=50,
-        steps=200,
-        noise_multiplier=300.0,
-        domain=Ball(0.3),
-        **{**STEPS, "loss": LossGeometry(lipschitz=1.0, convex=True)},
-    ),
-    "weakly smooth, cyclic": CyclicSGD(
-        n=20,
-        batch_size=4,
-        epochs=5,
-        noise_multiplier=9.0,
-        domain=Ball(0.3),
-        **{**STEPS, "loss": LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.3))},
-    ),
-    "dissipative": NoisyGD(
-        n=50,
-        steps=100,
-        noise_multiplier=40.0,
-        domain=Ball(0.3),
-        **{
-            **STEPS,
-            "loss": LossGeometry(
-                lipschitz=1.0, convex=False, smoothness=0.5, dissipativity=(1e-6, 0.2)
-            ),
-        },
-    ),
-}
 
 
 def certificate(run: Run, bound: str, delta: float = 1e-5) -> Certificate:
