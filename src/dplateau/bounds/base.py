@@ -17,6 +17,10 @@ from dplateau.numerics.types import FloatArray, IntArray
 # what was derived from them. Every feasible witness is a valid proof, so it may come from anywhere.
 Witness = Mapping[str, Any]
 
+# Margins of claims that are composed on a grid of losses, or are the best of some Rényi orders.
+COMPOSED_MARGIN = 2e-3
+RENYI_MARGIN = 1e-7
+
 
 @dataclass(frozen=True)
 class Citation:
@@ -77,6 +81,9 @@ class Bound(ABC):
     dominated_by: ClassVar[tuple[str, ...]] = ()
     # Bounds with a gap in their published proof are shown on request and never chosen.
     sound: ClassVar[bool] = True
+    # Room above the curve's epsilon for whoever evaluates the proof anew with other roundings. A
+    # claim is verified without any tolerance, so the room is part of the claim.
+    claim_margin: ClassVar[float] = 1e-9
     # Which releases the statement is about ("all" also covers the others: it hides nothing).
     hidden_state: ClassVar[bool] = False
     releases: ClassVar[tuple[str, ...]] = ("last",)
@@ -112,6 +119,10 @@ class Bound(ABC):
     @abstractmethod
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the claim that the theorem proves with these choices."""
+
+    def claim(self, epsilon: float) -> float:
+        """Return the epsilon to claim: a margin above the curve's (of epsilons below .001 too)."""
+        return epsilon + self.claim_margin * max(epsilon, 1e-3)
 
     def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
         """Return an epsilon for each number of steps, ``run`` being otherwise the same.

@@ -34,7 +34,7 @@ def derived(
     A grid only ever makes epsilon larger, by about the square of its interval.
     """
     claimed, delta = claim
-    tolerance = COMPOSED if delta >= TINY_DELTA else COMPOSED_TINY
+    excess = COMPOSED if delta >= TINY_DELTA else COMPOSED_TINY
     best = math.inf
     for _ in range(_HALVINGS):
         try:
@@ -45,11 +45,11 @@ def derived(
             break
         converged = math.isfinite(best) and best - found <= 2e-4 * found
         best = min(best, found)
-        met = best <= claimed * (1 + 3e-4) and claimed <= best * (1 + tolerance.above / 2)
+        met = best <= claimed <= best * (1 + excess / 2)
         if converged or met:
             break
         interval /= 2
-    return Derived(best, tolerance, f"{how}, losses on a grid of {interval:.3g}")
+    return Derived(best, excess, f"{how}, losses on a grid of {interval:.3g}")
 
 
 def rows_epsilon(

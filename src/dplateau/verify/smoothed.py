@@ -29,6 +29,8 @@ _CHUNK = 1_000_000
 # Cells of noise below a cap, and points per cell.
 _CELLS, _FINER = 500, 4
 _TERMS_BELOW_A_CAP = 8e6
+# A law that is below its cap with a chance of e^-7 counts as never below it.
+_UNLIKELY = 7.0
 
 
 @dataclass(frozen=True)
@@ -122,13 +124,16 @@ class Coins:
         rates = self.tilted_rates(tilt)
         return math.sqrt(float(self.counts @ (rates * (1 - rates) * self.weights**2)))
 
-    def span(self, tilt: float = 0.0) -> tuple[float, float]:
-        """Return where the tilted M lies but for a chance of e^-45 on each side (Chernoff)."""
+    def span(self, tilt: float = 0.0, below: float = _WINDOW) -> tuple[float, float]:
+        """Return where the tilted M lies but for small chances on each side (Chernoff).
+
+        Above e^-45, below e^-``below``.
+        """
         base = self.log_moment(tilt)
         size = max(self.deviation(tilt), 1e-3 * float(self.weights.max()), 1e-300)
         slopes = np.geomspace(0.5 / size, 60.0 / size, 9)
         highs = [(self.log_moment(tilt + s) - base + _WINDOW) / s for s in slopes]
-        lows = [(base - self.log_moment(tilt - s) - _WINDOW) / s for s in slopes]
+        lows = [(base - self.log_moment(tilt - s) - below) / s for s in slopes]
         return max(self.offset, *lows), min(self.most, *highs)
 
     def transform(self, tilt: float, frequencies: FloatArray) -> np.ndarray:
@@ -289,11 +294,13 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
     M plus a little noise that is almost surely positive has a smooth law; the chance that it is not
     positive, and all rounding, is put on the cap itself.
     """
-    low, high = coins.span()
-    if cap >= high:
+    if cap >= coins.span()[1]:
         return None
-    if cap <= low:
+    # What one use adds beyond the cap is cut off anyway.
+    coins = Coins(np.minimum(coins.weights, cap), coins.rates, coins.counts, coins.offset)
+    if cap <= coins.span(below=_UNLIKELY)[0]:
         return Atoms(np.array([cap]), np.array([1.0]))
+    low, high = coins.span(below=2 * _UNLIKELY)
     # Of the cap itself a part in 1500 is fine enough.
     cell = max((cap - low) / _CELLS, cap / (3 * _CELLS))
     noise, shift = cell / 8, 7 * cell / 8
