@@ -20,6 +20,10 @@ Witness = Mapping[str, Any]
 # Where planning for a group stops following the theory: beyond, no claim is of use.
 _LARGEST_EPSILON, _LEAST_DELTA = 30.0, 1e-200
 
+# Margins of claims that are composed on a grid of losses, or are the best of some Rényi orders.
+COMPOSED_MARGIN = 2e-3
+RENYI_MARGIN = 1e-7
+
 
 @dataclass(frozen=True)
 class Citation:
@@ -80,6 +84,9 @@ class Bound(ABC):
     dominated_by: ClassVar[tuple[str, ...]] = ()
     # Bounds with a gap in their published proof are shown on request and never chosen.
     sound: ClassVar[bool] = True
+    # Room above the curve's epsilon for whoever evaluates the proof anew with other roundings. A
+    # claim is verified without any tolerance, so the room is part of the claim.
+    claim_margin: ClassVar[float] = 1e-9
     # Which release the statement is about (one about all iterates also covers the others).
     hidden_state: ClassVar[bool] = False
     hides: ClassVar[Release] = LastIterate()
@@ -145,6 +152,10 @@ class Bound(ABC):
     @abstractmethod
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the claim that the theorem proves with these choices."""
+
+    def claim(self, epsilon: float) -> float:
+        """Return the epsilon to claim: a margin above the curve's (of epsilons below .001 too)."""
+        return epsilon + self.claim_margin * max(epsilon, 1e-3)
 
     # What callers use: the same three for any group size. Every neighbour in a chain of group_size
     # single changes is covered by the theorem, and group privacy adds up the chain.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dplateau.algorithms import FixedSize, Poisson, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Bound, Witness
+from dplateau.bounds.base import COMPOSED_MARGIN, Bound, Witness
 from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
 from dplateau.curves import LossCurve, PrivacyCurve
 from dplateau.numerics.bernoulli_laws import AtomLaw
@@ -19,6 +19,7 @@ class PldComposition(Bound):
 
     name = "pld_composition"
     note = "docs/theory/compositions.md"
+    claim_margin = COMPOSED_MARGIN
     title = "PLD composition"
     citation = literature.connect_the_dots("Algorithm 1, composed by fast Fourier transform")
     # Exact where it applies.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dplateau.algorithms import Poisson, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Bound, Witness, why_not_about
+from dplateau.bounds.base import COMPOSED_MARGIN, Bound, Witness, why_not_about
 from dplateau.bounds.pld_composition import PldComposition
 from dplateau.curves import GroupCurve
 
@@ -20,6 +20,7 @@ class PldReplaceGroup(Bound):
 
     name = "pld_replace_group"
     note = "docs/theory/compositions.md"
+    claim_margin = COMPOSED_MARGIN
     title = "PLD composition, replace, as a group"
     citation = literature.connect_the_dots("Algorithm 1, for two records")
     rates = "per step"

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 
 from dplateau.algorithms import Poisson, Run
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.shift_levels import SampledSteps, absorbs, shared_levels
@@ -115,6 +115,7 @@ class PoissonBound(Bound):
     """The main theorem for a contraction; subclasses choose how the start is bounded."""
 
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive Poisson-sampled descent, if so."""

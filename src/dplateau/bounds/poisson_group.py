@@ -6,7 +6,7 @@ import math
 
 from dplateau.algorithms import Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.poisson import why_not_poisson
 from dplateau.bounds.poisson_forms import PoissonAveraged
 from dplateau.curves import GroupCurve
@@ -22,6 +22,7 @@ class PoissonReplaceGroup(Bound):
     title = "Hidden-state Poisson SGD, replace, as a group"
     citation = literature.this_library("docs/theory/poisson.md, Theorem 3, for two records")
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
 
     def missing(self, run: Run) -> str | None:
         """Return why the add/remove bound does not apply, if so."""

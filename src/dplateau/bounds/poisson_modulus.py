@@ -8,7 +8,7 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
 from dplateau.bounds.poisson import why_no_capped_contraction, why_not_poisson
@@ -32,6 +32,7 @@ class PoissonModulus(Bound):
     title = "Hidden-state Poisson SGD, general losses"
     citation = literature.this_library("docs/theory/poisson.md, Theorem 1, with any modulus")
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known, if so."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from dplateau.algorithms import OnePass, RandomStop, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import RENYI_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.iteration import (
     CONTRACTION,
     geometry_assumptions,
@@ -30,6 +30,7 @@ class RandomStopRdp(Bound):
     """
 
     name = "random_stop_rdp"
+    claim_margin = RENYI_MARGIN
     note = "docs/theory/renyi_competitors.md"
     title = "Random stop, as Rényi"
     citation = literature.feldman("Theorem 26, with H_T in place of log T")

@@ -8,7 +8,7 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Bound, Witness
+from dplateau.bounds.base import RENYI_MARGIN, Bound, Witness
 from dplateau.bounds.released import (
     Use,
     is_sampled,
@@ -34,6 +34,7 @@ class RdpComposition(Bound):
     """T times the Rényi divergence of one sampled Gaussian, converted at the best order."""
 
     name = "rdp_composition"
+    claim_margin = RENYI_MARGIN
     note = "docs/theory/compositions.md"
     title = "RDP (moments accountant)"
     citation = literature.mironov_sampled("Theorem 4 and section 3.3")

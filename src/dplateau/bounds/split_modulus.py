@@ -17,7 +17,7 @@ import numpy as np
 
 from dplateau.algorithms import FixedSize, LossGeometry, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.poisson import COARSE, why_no_capped_contraction, why_not_poisson
@@ -111,6 +111,7 @@ class SplitModulusBound(Bound):
     """The split form for any modulus; subclasses say how batches are drawn."""
 
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
     note = "docs/theory/split_noise.md"
 
     @abstractmethod

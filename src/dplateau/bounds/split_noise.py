@@ -17,7 +17,7 @@ import numpy as np
 
 from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.poisson import (
@@ -48,6 +48,7 @@ class SplitNoiseBound(Bound):
     """The split form; subclasses say how batches are drawn and how far a swap reaches."""
 
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
 
     @abstractmethod
     def cap(self, run: Run, delta: float) -> BatchCap:

@@ -129,4 +129,4 @@ def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Fi
     epsilon = bound.curve_for(run, witness).epsilon(delta)
     if math.isinf(epsilon):
         return Finding(bound, None, witness, f"gives no finite epsilon at delta = {delta:g}")
-    return Finding(bound, epsilon, witness, None)
+    return Finding(bound, bound.claim(epsilon), witness, None)

@@ -16,6 +16,7 @@ from dplateau.algorithms import (
 )
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
+from dplateau.verify.block_pairs import TwoSidedPair
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
 from dplateau.verify.facts import (
     Blocks,
@@ -116,14 +117,24 @@ def _pair(run: Run, distance: float, rate: float) -> LossPair:
         return LaplacePair(distance, rate)
     if rate == 1:
         return GaussianPair(distance)
-    # A replaced record is in the batches of both neighbours or of neither.
     if run.neighbors == "replace":
-        return SwappedPair(rate, distance)
+        return _replaced(run, rate, distance)
     return SampledPair(rate, distance)
 
 
 def _is_sampled(uses: Uses) -> bool:
     return any(rate < 1 for _, rate, _ in uses)
+
+
+def _replaced(run: Run, rate: float, distance: float) -> LossPair:
+    """Return a sampled step's pair; ``distance`` is that of two opposite gradients.
+
+    In a Poisson batch the record and its replacement each leave the same step without them, by half
+    the distance. A batch of one size always holds somebody in their place.
+    """
+    if isinstance(run.batches, Poisson):
+        return TwoSidedPair(rate, distance / 2)
+    return SwappedPair(rate, distance)
 
 
 def _uses(case: Case) -> Uses:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dplateau.verify._dp_accounting import SampledNoise, composed_epsilon
+from dplateau.verify.block_pairs import BlockPair, TwoSidedPair
 from dplateau.verify.claims import COMPOSED, COMPOSED_TINY, TINY_DELTA, Derived
 from dplateau.verify.compose import Curve, Rows, composed_curve, epsilon_near
 from dplateau.verify.losses import (
@@ -33,7 +34,7 @@ def derived(
     A grid only ever makes epsilon larger, by about the square of its interval.
     """
     claimed, delta = claim
-    tolerance = COMPOSED if delta >= TINY_DELTA else COMPOSED_TINY
+    excess = COMPOSED if delta >= TINY_DELTA else COMPOSED_TINY
     best = math.inf
     for _ in range(_HALVINGS):
         try:
@@ -44,11 +45,11 @@ def derived(
             break
         converged = math.isfinite(best) and best - found <= 2e-4 * found
         best = min(best, found)
-        met = best <= claimed * (1 + 3e-4) and claimed <= best * (1 + tolerance.above / 2)
+        met = best <= claimed <= best * (1 + excess / 2)
         if converged or met:
             break
         interval /= 2
-    return Derived(best, tolerance, f"{how}, losses on a grid of {interval:.3g}")
+    return Derived(best, excess, f"{how}, losses on a grid of {interval:.3g}")
 
 
 def rows_epsilon(
@@ -104,6 +105,8 @@ def _typical_loss(pair: LossPair) -> float:
         return math.sqrt(float(law @ (loss - law @ loss) ** 2))
     if isinstance(pair, GaussianPair):
         return pair.mu
+    if isinstance(pair, BlockPair | TwoSidedPair):
+        return pair.typical_loss
     if isinstance(pair, LaplacePair):
         return pair.rate * min(pair.ratio, 1.0)
     assert isinstance(pair, SwappedPair)
@@ -177,6 +180,8 @@ def _rounded_up(pair: LossPair) -> LossPair:
             return SampledPair(rate, up(step), shift)
         case SwappedPair(rate, distance):
             return SwappedPair(rate, up(distance))
+        case TwoSidedPair(rate, step):
+            return TwoSidedPair(rate, up(step))
         case LaplacePair(ratio, rate):
             return LaplacePair(up(ratio), rate)
     return pair

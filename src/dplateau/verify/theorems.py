@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dplateau.verify import (
+    blocks,
     compositions,
     contraction,
     published,
@@ -42,6 +43,8 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_modulus": random_batches.poisson_modulus,
     "poisson_replace_split": random_batches.poisson_replace_split,
     "poisson_replace_group": random_batches.poisson_replace_group,
+    "poisson_blocks": blocks.poisson_blocks,
+    "poisson_blocks_replace": blocks.poisson_blocks_replace,
     "fixed_size_split": random_batches.fixed_size_split,
     "asoodeh_diaz_closed": published.asoodeh_diaz_closed,
     "fixed_size_modulus": split_modulus.fixed_size_modulus,
