@@ -182,7 +182,7 @@ class Example:
         self, follow: Callable[[FloatArray | None, list[tuple[int, ...]]], FloatArray | None]
     ) -> FloatArray:
         size, n, steps = int(self.run.batch_size), len(self.losses), self.run.steps
-        order = getattr(self.run, "order", "cyclic")
+        order = self.run.batches.order if isinstance(self.run.batches, Cyclic) else "cyclic"
         orders = [self.slots] if order == "cyclic" else list(itertools.permutations(range(n)))
         epochs = [
             [tuple(sorted(slots[at : at + size])) for at in range(0, n, size)] for slots in orders

@@ -58,7 +58,7 @@ def certify(
     >>> round(certify(run, delta=1e-5).claimed_epsilon, 5)
     4.37718
     >>> round(certify(run, delta=1e-5, group_size=2).claimed_epsilon, 5)
-    9.99725
+    9.99726
     """
     run = in_groups(run, group_size)
     chosen = candidates(run) if bounds is None else tuple(bounds)
