@@ -16,8 +16,9 @@ import numpy as np
 from dplateau.errors import InvalidInput
 from dplateau.numerics.types import FloatArray, IntArray
 
-# Far above the rounding of the transforms; smaller tails are bounded by Chernoff's inequality.
+# The least that the rounding of transforms may cost; Chernoff's inequality bounds smaller tails.
 _ROUND_OFF = 1e-14
+_EPSILON = float(np.finfo(np.float64).eps)
 _UP = 1 + 1e-12
 # Weights that are this small in total, relative to the largest, are charged as if always drawn.
 _DROPPED_SHARE = 1e-4
@@ -100,8 +101,8 @@ def _tails(terms: FloatArray, chances: FloatArray, copies: int) -> tuple[FloatAr
     mean = copies * float(rates @ kept)
     deviation = math.sqrt(copies * float((rates * (1 - rates)) @ kept**2))
     top = min(copies * float(kept.sum()), _far_point(mean, deviation, float(kept[0])))
-    cells = _cells(copies * float(np.minimum(rates, 1 - rates).sum()))
-    grid = top / cells
+    cells = _cells(copies * float(rates.sum()))
+    grid = _snapped(top / cells, float(kept[0]))
     counts = np.ceil(kept / grid * (1 - 1e-15)).astype(np.int64)
     fine = _fine_tails(counts, rates, copies, 2 * cells)
     # A table of a few hundred points: even where most of the mass is, ever wider beyond.
@@ -136,12 +137,18 @@ def _cells(expected: float) -> int:
     return 1 << min(18, max(14, math.ceil(math.log2(1 + 1500 * expected))))
 
 
+def _snapped(grid: float, weight: float) -> float:
+    """Return a grid no finer in which the largest weight, and all that equal it, lie exactly."""
+    return weight / math.floor(weight / grid) if weight >= grid else grid
+
+
 def _fine_tails(counts: IntArray, rates: FloatArray, copies: int, size: int) -> FloatArray:
     """Return upper bounds on P(sum > i) for the integer sum and i = 0 .. size - 1."""
-    masses = _law(counts, rates, copies, size)
+    masses, error = _law(counts, rates, copies, size)
     beyond = float(_chernoff(counts, rates, copies, np.array([float(size)]))[0])
     above = np.r_[np.cumsum(masses[::-1])[::-1][1:], 0.0]
-    tails: FloatArray = np.minimum(1.0, above * _UP + beyond + _ROUND_OFF)
+    summed = 1 + size * _EPSILON
+    tails: FloatArray = np.minimum(1.0, above * summed + beyond + error + _ROUND_OFF)
     return tails
 
 
@@ -162,10 +169,14 @@ def _grouped(counts: IntArray, rates: FloatArray) -> tuple[IntArray, FloatArray,
     return keys // distinct.size, distinct[keys % distinct.size], repeats
 
 
-def _law(counts: IntArray, rates: FloatArray, copies: int, size: int) -> FloatArray:
+def _law(counts: IntArray, rates: FloatArray, copies: int, size: int) -> tuple[FloatArray, float]:
     """Return the masses of sum_j counts[j] I_j modulo ``size``, by its characteristic function.
 
-    A likely flip is counted by its failures: count * I = count - count * (1 - I).
+    A likely flip is counted by its failures: count * I = count - count * (1 - I). With the masses
+    comes a bound on what rounding may take off any of their sums over [i, size). An error e in the
+    logarithm of the transform F costs e |F_f| times the transform of that interval, at most
+    1 / sin(pi f / size) for f > 0: in all e (1 + log size). The last transform is wrong by
+    log2(size) roundings in the norm of F.
     """
     from scipy import fft
 
@@ -173,27 +184,38 @@ def _law(counts: IntArray, rates: FloatArray, copies: int, size: int) -> FloatAr
     chances = np.where(likely, 1 - rates, rates)
     steps = np.where(likely, -counts, counts)
     even = chances >= _SERIES_LIMIT
-    log_transform = fft.rfft(_log_series(steps[~even], chances[~even], size))
+    series, error = _log_series(steps[~even], chances[~even], size)
+    log_transform = fft.rfft(series)
     log_transform += float(np.log1p(-chances[~even]).sum())
     frequencies = np.arange(size // 2 + 1, dtype=np.int64)
     for step, chance, repeat in zip(*_grouped(steps[even], chances[even]), strict=True):
         # Reduce step * frequency modulo the size exactly, before it meets 2 pi.
         turn = (int(step) * frequencies) % size
         log_transform += repeat * np.log(1 - chance + chance * np.exp(-2j * math.pi / size * turn))
+        error += 8 * _EPSILON * float(repeat)
     start = copies * int(counts[likely].sum()) % size
     masses: FloatArray = np.maximum(fft.irfft(np.exp(copies * log_transform), size), 0.0)
-    return np.roll(masses, start)
+    norm = math.sqrt(size * float((masses**2).sum()))
+    rounding = copies * error * (1 + math.log(size)) + _EPSILON * math.log2(size) * norm
+    return np.roll(masses, start), rounding
 
 
-def _log_series(steps: IntArray, chances: FloatArray, size: int) -> FloatArray:
-    """Return the coefficients of sum_j log(1 + odds_j x^step_j), folded modulo ``size``."""
+def _log_series(steps: IntArray, chances: FloatArray, size: int) -> tuple[FloatArray, float]:
+    """Return the coefficients of sum_j log(1 + odds_j x^step_j) modulo ``size``, and their error.
+
+    The error bounds what rounding does to their transform and to its value at frequency 0.
+    """
     series = np.zeros(size)
     if steps.size == 0:
-        return series
-    odds = chances / (1 - chances)
-    power, sign = 1, 1.0
-    while float((odds**power).sum()) > 1e-19 * power:
-        terms = sign * odds**power / power
-        series += np.bincount((steps * power) % size, terms, size)
+        return series, 0.0
+    values, rates, repeats = _grouped(steps, chances)
+    odds = rates / (1 - rates)
+    crowd = int(np.bincount(values % size, minlength=size).max())
+    power, sign, total = 1, 1.0, 0.0
+    while float(repeats @ odds**power) > 1e-19 * power:
+        terms = sign * repeats * odds**power / power
+        series += np.bincount((values * power) % size, terms, size)
+        total += float(np.abs(terms).sum())
         power, sign = power + 1, -sign
-    return series
+    # Each coefficient is added up from a crowd of values and the powers that fall on it.
+    return series, _EPSILON * total * (crowd + min(power, 40) + 4 * math.log2(size))

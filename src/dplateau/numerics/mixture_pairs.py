@@ -58,11 +58,11 @@ class MixturePair:
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
         """Hockey stick from the masses right (or left) of the point where the ratio is e^eps."""
         eps = np.asarray(epsilon, dtype=np.float64)
-        total = np.maximum(-np.expm1(eps), 0.0)
+        total, weight = -np.expm1(np.minimum(eps, 0.0)), np.exp(np.minimum(eps, 700.0))
         sign = 1.0 if order == "remove" else -1.0
         points = self._points(np.atleast_1d(sign * eps))
         p, q = self._up.tails(points, sign), self._down.tails(-points, -sign)
-        gap = p - np.exp(np.atleast_1d(eps)) * q if order == "remove" else q - np.exp(eps) * p
+        gap = p - weight * q if order == "remove" else q - weight * p
         return np.maximum(gap.reshape(eps.shape), total)
 
     def loss_range(self, tail_mass: float, order: Order) -> tuple[float, float]:
@@ -113,7 +113,9 @@ class MixturePair:
                 moved = np.where(slope > 0, excess / slope, 0.0)
             points = points - np.clip(moved, -1.0, 1.0)
         floor, ceiling = self._limits
-        return np.where(losses <= floor, -np.inf, np.where(losses >= ceiling, np.inf, points))
+        # Beyond the table both laws have less mass than a double can tell from none.
+        low, high = max(floor, float(table_losses[0])), min(ceiling, float(table_losses[-1]))
+        return np.where(losses <= low, -np.inf, np.where(losses >= high, np.inf, points))
 
     @cached_property
     def _limits(self) -> tuple[float, float]:
