@@ -29,6 +29,8 @@ from dplateau.verify.renyi import sampled_epsilon
 
 # Shares of delta among which advanced composition picks; any share is a proof.
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
+# Steps of a schedule that are looked at one by one.
+_MOST_SCHEDULED = 10**7
 
 
 def naive_composition(case: Case) -> Derived:
@@ -141,6 +143,8 @@ def _exposed(run: Run, noise: Blocks) -> Blocks:
     epochs = -(-run.steps // length)
     if len(noise) == 1:
         return [(noise[0][0], epochs)]
+    if run.steps > _MOST_SCHEDULED:
+        raise ArithmeticError(f"{run.steps} steps of a schedule are too many to look through")
     each = [z for z, count in noise for _ in range(count)]
     return [(min(each[i * length : (i + 1) * length]), 1) for i in range(epochs)]
 

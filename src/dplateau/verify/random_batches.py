@@ -27,8 +27,10 @@ from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_
 
 # A start this rare, as a share of delta, is charged in full instead of being composed.
 _RARE = 1e-4
-# What a plan may leave over, relative to its largest shift and to a record's step.
-_LEFTOVER, _LEFTOVER_OF_STEP = 1e-9, 1e-12
+# What rounding may leave over, relative to the largest shift and to a record's step.
+_LEFTOVER, _LEFTOVER_OF_STEP = 1e-12, 1e-13
+# Shifts are taken this much larger than they are written, so that nothing is left over.
+_LARGER = 1 + 1e-9
 
 
 def poisson_plain(case: Case) -> Derived:
@@ -68,12 +70,12 @@ def _add_remove_rows(case: Case, most_rows: int, delta: float) -> Rows:
     """
     run = require_sampled(case, "poisson", "add_remove")
     setting = contractive_setting(case, run, factor=1)
-    start = require_start(case, setting, delta)
+    start = require_start(case, setting)
     found = len(start.edges)
     case.ledger.require("number of starts", found <= most_rows, f"{found} of at most {most_rows}")
     levels = reading.rising(case.witness, "levels")
     counts = rising_counts(case, levels, found, start.last_steps)
-    shifts = [0.0, *levels]
+    shifts = [0.0, *(level * _LARGER for level in levels)]
     for k, (edge, row) in enumerate(zip(start.edges, counts, strict=True)):
         blocks = [(n, a, 1.0) for n, a in zip(row, shifts, strict=True) if n]
         _require_absorbed(case, setting, edge, blocks, f"[{k}]")
@@ -155,7 +157,7 @@ def constant_blocks(case: Case, last_steps: int) -> ShiftBlocks:
         shift = reading.as_number(item[1], f"blocks[{i}][1]")
         if shift < 0:
             raise reading.Malformed(f"blocks[{i}] holds a negative shift")
-        found.append((reading.as_whole(item[0], f"blocks[{i}][0]", 1), shift, 1.0))
+        found.append((reading.as_whole(item[0], f"blocks[{i}][0]", 1), shift * _LARGER, 1.0))
     covered = sum(count for count, _, _ in found)
     detail = f"covers {covered} of {last_steps} steps"
     case.ledger.require("plan length", covered == last_steps, detail)
@@ -184,7 +186,7 @@ def _split(case: Case, setting: Sampled, *, curved: bool) -> Derived:
 
     The best shifts are proportional to c^j, j steps from the end: sum a^2 = (c^R u)^2 / sum c^2j.
     """
-    start = require_start(case, setting, case.delta)
+    start = require_start(case, setting)
     share = reading.number(case.witness, "swap_share")
     case.ledger.require("split", 0 < share < 1, f"a share of {share:g} hides the swap")
     c, steps = setting.contraction, start.last_steps

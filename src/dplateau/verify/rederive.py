@@ -13,6 +13,8 @@ from dplateau.verify.report import Ledger, Refused, Verification
 
 # What a claim may exceed any derived epsilon by: nothing is that private for a reason.
 _NOTHING = 1e-5
+# Longer runs and larger data are not looked at: sums over steps must end.
+_LARGEST = 10**12
 
 
 def verify(found: Any) -> Verification:
@@ -67,10 +69,13 @@ def _opened(found: Any, ledger: Ledger) -> tuple[Case, str]:
 
 def _run(described: dict[str, Any], ledger: Ledger) -> Run:
     try:
-        return run_from_dict(described)
-    except DplateauError as problem:
+        run = run_from_dict(described)
+    except (DplateauError, ArithmeticError) as problem:
         ledger.require("run", False, str(problem))
         raise
+    size = max(run.steps, run.n)
+    ledger.require("size", size <= _LARGEST, f"at most {_LARGEST:.0e} steps and records")
+    return run
 
 
 def _derived(case: Case, name: str) -> Derived:
