@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import pickle
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -29,6 +30,7 @@ from dplateau import (
     Schedule,
 )
 from dplateau.algorithms import Run, run_from_dict
+from dplateau.algorithms.base import CONSTRUCTORS
 
 # What the catalogue leaves out: fractional batches and epochs, numbers of other types, no loss.
 UNUSUAL: list[Run] = [
@@ -61,7 +63,7 @@ def test_descriptions_survive_json(run: Run) -> None:
     again = run_from_dict(json.loads(text))
     assert again == run
     assert hash(again) == hash(run)
-    assert type(again) is type(run)
+    assert again.kind == run.kind
     assert again.to_dict() == run.to_dict()
     assert again.steps == run.steps
     assert pickle.loads(pickle.dumps(run)) == run
@@ -74,25 +76,25 @@ def test_descriptions_are_frozen_values(run: Run) -> None:
     with pytest.raises(AttributeError, match="cannot delete field"):
         del run.release
     with pytest.raises(TypeError, match="positional"):
-        type(run)(run.n)
+        CONSTRUCTORS[run.kind](run.n, release="last")
     assert run.replace() == run
     assert repr(run).startswith(f"{run.kind}(n={run.n}")
-    assert f"release={run.release!r}" in repr(run)
+    assert f"release={run.release.name!r}" in repr(run)
 
 
-@pytest.mark.parametrize("cls", [NoisyGD, NoisySGD, CyclicSGD, OnePassSGD, ProjectedLangevin])
-def test_help_shows_every_option(cls: type[Run]) -> None:
-    shown = inspect.signature(cls).parameters
+@pytest.mark.parametrize("make", [NoisyGD, NoisySGD, CyclicSGD, OnePassSGD, ProjectedLangevin])
+def test_help_shows_every_option(make: Callable[..., Run]) -> None:
+    shown = inspect.signature(make).parameters
     assert {"n", "learning_rate", "l2", "domain", "loss", "neighbors", "release"} <= set(shown)
     assert all(p.kind is inspect.Parameter.KEYWORD_ONLY for p in shown.values())
     assert shown["release"].default is inspect.Parameter.empty
-    assert "add_remove" in (cls.__doc__ or "")
+    assert "add_remove" in (make.__doc__ or "")
 
 
 # --- lengths and batches -----------------------------------------------------------------------
 
 
-def plain(**options: Any) -> NoisySGD:
+def plain(**options: Any) -> Run:
     return NoisySGD(noise_multiplier=1.0, release="all", **options)
 
 
@@ -190,14 +192,14 @@ def test_replace_checks_the_whole_run_again() -> None:
         run.replace(steps=5)
     with pytest.raises(InvalidInput, match="state the noise once"):
         run.replace(noise_std=1.0, noise_multiplier=1.0)
-    with pytest.raises(InvalidInput, match="has no option 'lr'; options are learning_rate"):
+    with pytest.raises(InvalidInput, match="has no option 'lr'; options are n"):
         run.replace(lr=1.0)
     assert run.replace(steps=3, noise_std=1.0).steps == 3
 
 
 def test_replace_keeps_the_kind_of_run() -> None:
     for run in DESCRIBED.values():
-        assert type(run.replace(l2=0.5)) is type(run)
+        assert run.replace(l2=0.5).kind == run.kind
         assert run.replace(l2=0.5).l2 == 0.5
 
 

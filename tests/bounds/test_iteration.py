@@ -8,13 +8,14 @@ from itertools import pairwise
 import pytest
 
 from dplateau import CyclicSGD, LossGeometry, NoisySGD, OnePassSGD, certify, compare, per_record
+from dplateau.algorithms import Run
 from dplateau.bounds.iteration import Pattern, at_position
 from dplateau.bounds.registry import bound_named
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 
 
-def cyclic(order: str, steps: int, n: int = 40, batch_size: int = 4) -> CyclicSGD:
+def cyclic(order: str, steps: int, n: int = 40, batch_size: int = 4) -> Run:
     return CyclicSGD(
         n=n,
         batch_size=batch_size,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dplateau import LossGeometry, NoisySGD, certify
+from dplateau.algorithms import Run
 from dplateau.audit import lower_bound
 from dplateau.bounds.batch_cap import batch_cap, cap_of, exceedance
 from dplateau.bounds.poisson import FINE, setting_of
@@ -19,7 +20,7 @@ DELTA = 1e-5
 AVERAGED = PoissonAveraged()
 
 
-def ridge_run(c: float, q: float, z: float, steps: int) -> NoisySGD:
+def ridge_run(c: float, q: float, z: float, steps: int) -> Run:
     return NoisySGD(
         n=60_000,
         sampling_rate=q,
@@ -57,7 +58,7 @@ def test_table_is_met_or_beaten_and_never_broken(
     assert epsilon >= exact
 
 
-def random_run(rng: np.random.Generator) -> NoisySGD:
+def random_run(rng: np.random.Generator) -> Run:
     c = 1 - 10 ** rng.uniform(-2.5, -1)
     q = 10 ** rng.uniform(-2.3, -0.8)
     steps = int(rng.uniform(3, 12) / (1 - c))

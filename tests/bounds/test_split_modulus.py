@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dplateau import Ball, LossGeometry, NoisySGD, certify, compare
+from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
@@ -41,7 +42,7 @@ LOSSES = {
 BOUNDS = {"fixed": FixedSizeModulus(), "poisson": PoissonReplaceModulus()}
 
 
-def epsilon(bound: Bound, run: NoisySGD, delta: float = 1e-5) -> float:
+def epsilon(bound: Bound, run: Run, delta: float = 1e-5) -> float:
     return bound.curve(run, bound.plan(run, delta)).epsilon(delta)
 
 

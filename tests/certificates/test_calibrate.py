@@ -25,7 +25,7 @@ from dplateau import (
     lower_bound,
     noise_needed,
 )
-from dplateau.algorithms import Run
+from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds.registry import bound_named
 from dplateau.numerics.normal import gaussian_mu
 
@@ -196,7 +196,7 @@ def test_the_largest_fixed_size_batch() -> None:
     )
     found = calibrate(run, 2.0, DELTA, vary="batch_size")
     assert_met(found, 2.0)
-    assert found.run.sampling == "fixed"
+    assert isinstance(found.run.batches, FixedSize)
     assert epsilon(run.replace(batch_size=found.value + 1)) > 2.0
 
 

@@ -21,7 +21,7 @@ from dplateau import (
     certify,
     compare,
 )
-from dplateau.algorithms import LossGeometry
+from dplateau.algorithms import LossGeometry, Run
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import GaussianCurve, LaplaceCurve
 
@@ -29,7 +29,7 @@ DELTA = 1e-5
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
 
 
-def poisson(rate: float, noise: float, steps: int, **options: Any) -> NoisySGD:
+def poisson(rate: float, noise: float, steps: int, **options: Any) -> Run:
     base = {"n": 600_000, "sampling_rate": rate, "steps": steps, "noise_multiplier": noise}
     return NoisySGD(**{**base, "release": "all", **options})
 

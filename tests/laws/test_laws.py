@@ -18,7 +18,7 @@ from dplateau import (
     OnePassSGD,
     certify,
 )
-from dplateau.algorithms import ProjectedLangevin, Run, Schedule
+from dplateau.algorithms import Cyclic, OnePass, Run, Schedule
 from dplateau.audit.falsify import attack
 from dplateau.audit.settings import Setting, setting, settings
 from dplateau.bounds.base import Bound, Witness
@@ -183,7 +183,7 @@ def test_hiding_iterates_never_costs(index: int) -> None:
 
 def louder(run: Run, factor: float) -> Run:
     """Return the run with more noise, in the convention in which it states it."""
-    if isinstance(run, ProjectedLangevin):
+    if run.inverse_temperature is not None:
         return run.replace(inverse_temperature=run.inverse_temperature / factor**2)
     value = run.noise.value
     scaled = value.scaled(factor) if isinstance(value, Schedule) else value * factor
@@ -227,9 +227,9 @@ def test_a_certificate_is_its_curve(name: str) -> None:
 def longer(run: Run) -> Run | None:
     """Return the run with a whole number of epochs more, or None if its length is fixed."""
     scheduled = isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
-    if isinstance(run, OnePassSGD) or scheduled:
+    if isinstance(run.batches, OnePass) or scheduled:
         return None
-    step = run.batches_per_epoch if isinstance(run, CyclicSGD) else max(1, run.steps // 3)
+    step = run.batches_per_epoch if isinstance(run.batches, Cyclic) else max(1, run.steps // 3)
     return run.replace(steps=run.steps + step)
 
 
@@ -300,7 +300,7 @@ UNBOUNDED: dict[str, str | None] = {
 ENDLESS = sorted(
     name
     for name, run in GEOMETRIC.items()
-    if not isinstance(run, OnePassSGD) and name != "shuffled_pass"
+    if not isinstance(run.batches, OnePass) and name != "shuffled_pass"
 )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import FixedSize, Poisson, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Bound, Witness
 from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
 from dplateau.curves import LossCurve, PrivacyCurve
+from dplateau.numerics.bernoulli_laws import AtomLaw
+from dplateau.numerics.mixture_pairs import MixturePair
 from dplateau.numerics.pairs import DominatingPair, LaplacePair, PoissonPair, SubsampledGaussianPair
 from dplateau.numerics.privacy_loss import epsilon_over_counts
 from dplateau.numerics.types import FloatArray, IntArray
@@ -22,10 +24,12 @@ class PldComposition(Bound):
     citation = literature.connect_the_dots("Algorithm 1, composed by fast Fourier transform")
     # Exact where it applies.
     dominated_by = ("gdp_composition",)
+    rates = "per step"
 
     def missing(self, run: Run) -> str | None:
         """Return why no dominating pair is known for a step, if so."""
-        if run.noise_kind == "laplace" and run.neighbors == "replace" and isinstance(run, NoisySGD):
+        laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
+        if laplace_swap and isinstance(run.batches, Poisson | FixedSize):
             return (
                 "knows sampled Laplace noise for neighbors='add_remove' only; "
                 "use that, or noise_kind='gaussian'"
@@ -46,12 +50,17 @@ class PldComposition(Bound):
 def pair_of(use: Use, run: Run) -> DominatingPair:
     """Return the pair that dominates one use.
 
-    A replaced record is in the sample of both neighbours or of neither, two gradient bounds apart:
-    that is the symmetric subsampling operator at the full distance (Dong, Roth and Su, Theorem
-    4.2), not the add/remove mixture at twice the distance.
+    A replaced record in a Poisson sample moves the step to one side for one neighbor and to the
+    other side for the other: two mixtures that mirror each other (docs/theory/blocks.md, Theorem 3,
+    whose blocks are single steps here). In a sample of fixed size it is in the sample of both
+    neighbors or of neither, two gradient bounds apart: the symmetric subsampling operator at the
+    full distance (Dong, Roth and Su, Theorem 4.2).
     """
     if run.noise_kind == "laplace":
         return LaplacePair(ratio=use.distance, sampling_rate=use.sampling_rate)
     if run.neighbors == "replace" and use.sampling_rate < 1:
+        if isinstance(run.batches, Poisson):
+            moved = AtomLaw((0.0, use.distance / 2), (1 - use.sampling_rate, use.sampling_rate))
+            return MixturePair(moved, moved)
         return SubsampledGaussianPair(sampling_rate=use.sampling_rate, parameter=use.distance)
     return PoissonPair(sampling_rate=use.sampling_rate, step=use.distance)

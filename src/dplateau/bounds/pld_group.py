@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import Poisson, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, Bound, Witness
+from dplateau.bounds.base import COMPOSED_MARGIN, Bound, Witness, why_not_about
 from dplateau.bounds.pld_composition import PldComposition
 from dplateau.curves import GroupCurve
 
@@ -23,11 +23,13 @@ class PldReplaceGroup(Bound):
     claim_margin = COMPOSED_MARGIN
     title = "PLD composition, replace, as a group"
     citation = literature.connect_the_dots("Algorithm 1, for two records")
+    rates = "per step"
 
     def missing(self, run: Run) -> str | None:
         """Return why the add/remove composition does not apply, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "poisson":
-            return "is about NoisySGD with sampling='poisson'"
+        about = why_not_about(run, Poisson)
+        if about is not None:
+            return about
         if run.neighbors != "replace":
             return "is about neighbors='replace'; yours is 'add_remove'"
         return _BASE.missing(run.replace(neighbors="add_remove"))

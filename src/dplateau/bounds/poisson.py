@@ -18,8 +18,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD, Run
-from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
+from dplateau.algorithms import Poisson, Run
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.shift_levels import SampledSteps, absorbs, shared_levels
@@ -122,7 +122,6 @@ class PoissonBound(Bound):
         reason = why_not_poisson(run)
         if reason is not None:
             return reason
-        assert isinstance(run, NoisySGD)
         if run.neighbors != "add_remove":
             return "is about neighbors='add_remove'; for 'replace' see the split and group forms"
         return why_no_capped_contraction(run)
@@ -133,7 +132,6 @@ class PoissonBound(Bound):
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Search the number R of last steps by cheap versions of the bound, then plan in full."""
-        assert isinstance(run, NoisySGD)
         cap = batch_cap(run, delta)
         setting = setting_of(run, cap)
 
@@ -154,7 +152,6 @@ class PoissonBound(Bound):
 
     def replan(self, run: Run, delta: float, near: Witness) -> Witness:
         """Keep the number of last steps, whose search takes most of the time."""
-        assert isinstance(run, NoisySGD)
         cap = batch_cap(run, delta)
         setting = setting_of(run, cap)
         if setting.contraction > 1:
@@ -183,7 +180,6 @@ class PoissonBound(Bound):
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Check that every plan absorbs its start, and compose."""
-        assert isinstance(run, NoisySGD)
         setting = setting_of(run, cap_of(run, int(witness["batch_cap"])))
         last_steps = int(witness["last_steps"])
         steps, levels = setting.last(last_steps), np.array(witness["levels"], dtype=float)
@@ -210,7 +206,6 @@ class PoissonBound(Bound):
         families of compositions serve all lengths. Short runs, for which no start is worth
         absorbing, are composed.
         """
-        assert isinstance(run, NoisySGD)
         lengths = np.unique(steps)
         longest = run.replace(steps=int(lengths[-1]))
         cap = batch_cap(longest, delta)
@@ -250,15 +245,15 @@ class PoissonBound(Bound):
 
 def why_not_poisson(run: Run) -> str | None:
     """Return why the run is no Poisson-sampled descent with known constants, or None."""
-    if not isinstance(run, NoisySGD) or run.sampling != "poisson":
-        found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-        return f"is about NoisySGD with sampling='poisson'; yours is {found}"
+    about = why_not_about(run, Poisson)
+    if about is not None:
+        return about
     if has_schedule(run):
         return "needs the same learning rate and noise at every step; yours has a schedule"
     return why_no_geometry(run)
 
 
-def why_no_capped_contraction(run: NoisySGD) -> str | None:
+def why_no_capped_contraction(run: Run) -> str | None:
     """Return why batches of likely size make the step expand, or None."""
     reason = why_no_contraction(run)
     if reason is not None:
@@ -268,7 +263,7 @@ def why_no_capped_contraction(run: NoisySGD) -> str | None:
     return why_no_contraction(run, max(1.0, cap.records / run.batch_size))
 
 
-def setting_of(run: NoisySGD, cap: BatchCap) -> Setting:
+def setting_of(run: Run, cap: BatchCap) -> Setting:
     """Return the run in units of the noise."""
     eta, nu, step = run.learning_rate, run.iterate_std, run.record_step
     assert isinstance(eta, float)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.poisson import why_not_poisson
@@ -49,6 +49,5 @@ class PoissonReplaceGroup(Bound):
         return _BASE.assumptions(_one_record(run))
 
 
-def _one_record(run: Run) -> NoisySGD:
-    assert isinstance(run, NoisySGD)
+def _one_record(run: Run) -> Run:
     return run.replace(neighbors="add_remove")

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import Poisson, Run
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import FloatArray
 from dplateau.verify.block_pairs import BlockPair
 from dplateau.verify.claims import COMPOSED, Case, Derived
 from dplateau.verify.compose import Rows
-from dplateau.verify.facts import Blocks, blocks_of, group_size, stages, together
+from dplateau.verify.facts import Blocks, blocks_of, stages, together
 from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
 from dplateau.verify.moduli import StepLosses
@@ -97,13 +97,13 @@ def poisson_blocks_replace(case: Case) -> Derived:
 
 
 def _group(case: Case) -> int:
-    size = group_size(case.run)
+    size = case.run.group_size
     detail = f"{size} records, at most {_MOST_RECORDS_OF_A_GROUP} are verified"
     case.ledger.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
     return size
 
 
-def _derived(case: Case, run: NoisySGD, splits: list[tuple[int, int]]) -> Derived:
+def _derived(case: Case, run: Run, splits: list[tuple[int, int]]) -> Derived:
     """Return the largest epsilon over the splits (records here, records there)."""
     unknown = sorted(set(case.witness) - _FIELDS)
     case.ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
@@ -121,9 +121,10 @@ def _derived(case: Case, run: NoisySGD, splits: list[tuple[int, int]]) -> Derive
 # --- the run, by lag -----------------------------------------------------------------------------
 
 
-def stretches_of(case: Case, run: NoisySGD) -> tuple[list[Stretch], float]:
+def stretches_of(case: Case, run: Run) -> tuple[list[Stretch], float]:
     """Return the steps from the last one back, and the chance that some batch breaks its limits."""
-    rates = blocks_of(run.sampling_rate, run.steps)
+    assert isinstance(run.batches, Poisson)
+    rates = blocks_of(run.batches.rate, run.steps)
     low, high, extra = _require_limits(case, run, rates)
     assert run.loss is not None
     maps = StepLosses(run.loss, run.l2, low / run.batch_size, high / run.batch_size)
@@ -144,7 +145,7 @@ def stretches_of(case: Case, run: NoisySGD) -> tuple[list[Stretch], float]:
     return found, extra
 
 
-def _steps_back(run: NoisySGD, rates: Blocks) -> Iterator[tuple[float, float, float, int]]:
+def _steps_back(run: Run, rates: Blocks) -> Iterator[tuple[float, float, float, int]]:
     """Yield (learning rate, noise, sampling rate, count), the last steps first."""
     forward = stages(run)
     if len(forward) + len(rates) > _MOST_STRETCHES:
@@ -155,14 +156,14 @@ def _steps_back(run: NoisySGD, rates: Blocks) -> Iterator[tuple[float, float, fl
         yield stage.eta, stage.nu, rate, count
 
 
-def _require_limits(case: Case, run: NoisySGD, rates: Blocks) -> tuple[int, int, float]:
+def _require_limits(case: Case, run: Run, rates: Blocks) -> tuple[int, int, float]:
     """Return how few and how many common records a batch has, and the chance of other batches.
 
     The common batch is drawn from the records that both runs have.
     """
     witness, ledger = case.witness, case.ledger
     cap, floor = reading.whole(witness, "batch_cap"), reading.whole(witness, "batch_floor")
-    common = run.n - group_size(run)
+    common = run.n - run.group_size
     ledger.require("batch limits", floor <= cap, f"between {floor} and {cap} records")
     chance = 0.0
     for rate, steps in _merged(rates):

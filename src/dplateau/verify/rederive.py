@@ -9,6 +9,7 @@ from dplateau.algorithms import Run, run_from_dict
 from dplateau.errors import DplateauError
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived
+from dplateau.verify.groups import group_derived
 from dplateau.verify.report import Ledger, Refused, Verification
 
 # What a claim may exceed any derived epsilon by: nothing is that private for a reason.
@@ -79,10 +80,12 @@ def _run(described: dict[str, Any], ledger: Ledger) -> Run:
 
 
 def _derived(case: Case, name: str) -> Derived:
-    from dplateau.verify.theorems import THEOREMS
+    from dplateau.verify.theorems import KNOW_GROUPS, THEOREMS
 
     case.ledger.require("bound", name in THEOREMS, f"{name!r}")
-    return THEOREMS[name](case)
+    if case.run.group_size == 1 or name in KNOW_GROUPS:
+        return THEOREMS[name](case)
+    return group_derived(case, THEOREMS[name])
 
 
 def _compare(case: Case, derived: Derived) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from scipy import special
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
 from dplateau.verify import reading
 from dplateau.verify.claims import Case
 from dplateau.verify.coins import CoinSum, coin_sum
@@ -18,13 +18,14 @@ from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP
 
 _CELLS = 1 << 13
+_SCHEMES: dict[str, Scheme] = {"poisson": Poisson, "fixed": FixedSize}
 
 
 @dataclass(frozen=True)
 class Sampled:
     """A sampled run with lengths in units of the noise: what one inclusion moves, the diameter."""
 
-    run: NoisySGD
+    run: Run
     eta: float
     nu: float
     contraction: float
@@ -44,22 +45,26 @@ class Sampled:
         return min(self.diameter, self.step * total)
 
 
-def require_sampled(case: Case, sampling: str, neighbors: str) -> NoisySGD:
+def require_sampled(case: Case, sampling: str, neighbors: str) -> Run:
     """Require the kind of batches and of neighbours that a theorem is about."""
     run, ledger = case.run, case.ledger
     require_hidden(run, ledger)
-    ledger.require("algorithm", isinstance(run, NoisySGD), f"{run.kind} draws random batches")
-    assert isinstance(run, NoisySGD)
-    ledger.require("sampling", run.sampling == sampling, f"the sampling is {run.sampling!r}")
+    require_sampling(case, sampling)
     ledger.require("neighbours", run.neighbors == neighbors, f"they are {run.neighbors!r}")
     return run
 
 
-def require_cap(case: Case, run: NoisySGD) -> tuple[int, float]:
+def require_sampling(case: Case, sampling: str) -> None:
+    """Require the kind of random batches that a theorem is about."""
+    wanted = isinstance(case.run.batches, _SCHEMES[sampling])
+    case.ledger.require("sampling", wanted, f"this is {case.run.described}")
+
+
+def require_cap(case: Case, run: Run) -> tuple[int, float]:
     """Check the cap on batches and what exceeding it costs: T P(Bin(n, q) > cap)."""
     cap = reading.whole(case.witness, "batch_cap")
     stored = reading.number(case.witness, "extra_delta")
-    if run.sampling == "fixed":
+    if isinstance(run.batches, FixedSize):
         case.ledger.require("batch cap", cap == run.batch_size, f"{cap} of {run.batch_size:g}")
         cost = 0.0
     else:
@@ -91,7 +96,7 @@ def binomial_tail(most: int, trials: int, rate: float) -> float:
     return total
 
 
-def contractive_setting(case: Case, run: NoisySGD, factor: int) -> Sampled:
+def contractive_setting(case: Case, run: Run, factor: int) -> Sampled:
     """Return the setting of a contraction bound; one inclusion moves ``factor`` record steps."""
     stage = require_constant(run, case.ledger)
     losses = reading.word(case.witness, "losses")

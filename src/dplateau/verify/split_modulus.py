@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import Run
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived
 from dplateau.verify.compose import Rows
@@ -36,7 +36,7 @@ def poisson_replace_modulus(case: Case) -> Derived:
     return _derived(case, run, 0.0, lambda u: 0.0)
 
 
-def _gradient_gap(run: NoisySGD, u: float) -> float:
+def _gradient_gap(run: Run, u: float) -> float:
     """Return min(2 L, M u, H u^p): how far a record's gradients at distance u lie apart."""
     assert run.loss is not None
     if u == 0:
@@ -47,7 +47,7 @@ def _gradient_gap(run: NoisySGD, u: float) -> float:
     return min(gaps)
 
 
-def _derived(case: Case, run: NoisySGD, least: float, gap: Callable[[float], float]) -> Derived:
+def _derived(case: Case, run: Run, least: float, gap: Callable[[float], float]) -> Derived:
     """Walk the plan; compose its Gaussian with the sampled swap of every step."""
     witness, ledger = case.witness, case.ledger
     stage = require_constant(run, ledger)
