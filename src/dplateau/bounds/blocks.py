@@ -14,7 +14,7 @@ import numpy as np
 from dplateau.algorithms import Poisson, Run, Schedule
 from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchSizes, batch_sizes, sizes_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.step_maps import StepMap, learning_rates, why_no_geometry
@@ -33,6 +33,7 @@ class PoissonBlocks(Bound):
     """Lagged blocks for a record that is added or removed."""
 
     name = "poisson_blocks"
+    claim_margin = COMPOSED_MARGIN
     note = "docs/theory/blocks.md"
     title = "Hidden-state Poisson SGD"
     citation = literature.this_library("docs/theory/blocks.md, Theorem 2")

@@ -27,7 +27,7 @@ from dplateau.verify._dp_accounting import FloatArray
 from dplateau.verify.block_pairs import BlockPair
 from dplateau.verify.claims import COMPOSED, Case, Derived
 from dplateau.verify.compose import Rows
-from dplateau.verify.facts import Blocks, blocks_of, group_size, stages, together
+from dplateau.verify.facts import Blocks, blocks_of, stages, together
 from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
 from dplateau.verify.moduli import StepLosses
@@ -43,7 +43,6 @@ from dplateau.verify.smoothed import (
 
 _FIELDS = {"losses", "batch_cap", "batch_floor", "single_steps", "edges", "extra_delta"}
 _MOST_BLOCKS = 200
-_MOST_STEPS = 10**12
 _MOST_STRETCHES = 10**6
 _MOST_RECORDS_OF_A_GROUP = 50
 # Claims may round the laws of uses up further than is done here.
@@ -98,7 +97,7 @@ def poisson_blocks_replace(case: Case) -> Derived:
 
 
 def _group(case: Case) -> int:
-    size = group_size(case.run)
+    size = case.run.group_size
     detail = f"{size} records, at most {_MOST_RECORDS_OF_A_GROUP} are verified"
     case.ledger.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
     return size
@@ -108,7 +107,6 @@ def _derived(case: Case, run: Run, splits: list[tuple[int, int]]) -> Derived:
     """Return the largest epsilon over the splits (records here, records there)."""
     unknown = sorted(set(case.witness) - _FIELDS)
     case.ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
-    case.ledger.require("length", run.steps <= _MOST_STEPS, f"{run.steps:.3g} steps")
     stretches, extra = stretches_of(case, run)
     edges = require_edges(case, run.steps)
     diameter = run.diameter
@@ -165,7 +163,7 @@ def _require_limits(case: Case, run: Run, rates: Blocks) -> tuple[int, int, floa
     """
     witness, ledger = case.witness, case.ledger
     cap, floor = reading.whole(witness, "batch_cap"), reading.whole(witness, "batch_floor")
-    common = run.n - group_size(run)
+    common = run.n - run.group_size
     ledger.require("batch limits", floor <= cap, f"between {floor} and {cap} records")
     chance = 0.0
     for rate, steps in _merged(rates):

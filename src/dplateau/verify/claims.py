@@ -31,6 +31,9 @@ class Derived:
     epsilon: float
     excess: float
     how: str
+    # Epsilon at a delta if every distance were so many times as long, where that is known: a group
+    # moves the centre of Gaussian and Laplace noise as often as it has records.
+    stretched: Callable[[int, float], float] | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ _SHARE_BEYOND = 1e-5
 _DEEP = 20.0
 # How far from its point a composed curve is read, as a factor, and the least epsilon told from 0.
 _STRIDE = 1.2
+# A claim further from its proof than so many strides is not looked for.
+_MOST_MOVES = 12
 _SMALLEST = 1e-9
 
 
@@ -231,7 +233,7 @@ def epsilon_near(curve_near: Callable[[float], Curve], delta: float, guess: floa
         if curve_near(0.0)(0.0) <= delta:
             return 0.0
         point = 1e-3
-    for _ in range(200):
+    for _ in range(_MOST_MOVES):
         curve = curve_near(point)
         low, high = point / _STRIDE, point * _STRIDE
         if curve(high) > delta:

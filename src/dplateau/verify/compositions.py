@@ -27,6 +27,7 @@ from dplateau.verify.facts import (
     together,
 )
 from dplateau.verify.grids import released_epsilon, released_epsilon_of_two
+from dplateau.verify.groups import gaussian_derived
 from dplateau.verify.losses import (
     GaussianPair,
     LaplacePair,
@@ -44,6 +45,8 @@ from dplateau.verify.renyi import sampled_epsilon
 
 # Shares of delta among which advanced composition picks; any share is a proof.
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
+# Steps of a schedule that are looked at one by one.
+_MOST_SCHEDULED = 10**7
 # (distance in units of the noise, chance of joining, count), or with a noise multiplier first.
 Uses = list[tuple[float, float, int]]
 
@@ -88,8 +91,7 @@ def gdp_composition(case: Case) -> Derived:
     ledger.require("sampling", not _is_sampled(uses), "the sampling rate is below 1")
     total = math.fsum(count * distance**2 for distance, _, count in uses)
     mu = math.sqrt(total)
-    epsilon = gaussian_epsilon(mu, case.delta)
-    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits")
+    return gaussian_derived(mu, case.delta)
 
 
 def pld_composition(case: Case) -> Derived:
@@ -165,6 +167,8 @@ def _once_an_epoch(run: Run, noise: Blocks) -> Blocks:
     epochs = -(-run.steps // length)
     if len(noise) == 1:
         return [(noise[0][0], epochs)]
+    if run.steps > _MOST_SCHEDULED:
+        raise ArithmeticError(f"{run.steps} steps of a schedule are too many to look through")
     each = [z for z, count in noise for _ in range(count)]
     return [(min(each[i * length : (i + 1) * length]), 1) for i in range(epochs)]
 

@@ -107,8 +107,12 @@ def mixing_rdp(case: Case) -> Derived:
 
 
 def _last_record(case: Case, facts: Facts) -> Derived:
+    def stretched(size: int, delta: float) -> float:
+        return float(epsilon_at(lambda eps: facts.stick(eps, size * facts.step), delta))
+
     epsilon = epsilon_at(lambda eps: facts.stick(eps, facts.step), case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"one use, moved by {facts.step:.9g} of the noise")
+    how = f"one use, moved by {facts.step:.9g} of the noise"
+    return Derived(float(epsilon), CLOSED, how, stretched)
 
 
 # --- averages over the number of later steps -----------------------------------------------------
@@ -195,7 +199,7 @@ def random_stop_rdp(case: Case) -> Derived:
     orders = reading.numbers(case.witness, "orders")
     fits = all(order > 1 and order * (order - 1) * square <= 2 * (1 + 1e-9) for order in orders)
     case.ledger.require("orders", fits, f"up to {max(orders):.9g} at squared step {square:.9g}")
-    rate = square * math.fsum(1 / j for j in range(1, case.run.steps + 1)) / case.run.steps
+    rate = square * float(MP.harmonic(case.run.steps)) * (1 + 1e-15) / case.run.steps
     # As of two Gaussians: alpha times the rate.
     epsilon = sampled_epsilon([(math.sqrt(2 * rate), 1.0, 1)], orders, case.delta)
     return Derived(epsilon, RENYI, f"best of {len(orders)} orders, rate {rate:.9g}")

@@ -96,11 +96,6 @@ def _stated_noise(run: Run) -> tuple[str, object]:
     return run.noise.name, run.noise.value
 
 
-def group_size(run: Run) -> int:
-    """Return how many records change together."""
-    return run.group_size
-
-
 def distance_factor(run: Run) -> int:
     """Return Delta / L: one gradient for add_remove, two for replace."""
     return {"add_remove": 1, "replace": 2}[run.neighbors]

@@ -25,8 +25,10 @@ from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_
 
 # A start this rare, as a share of delta, is charged in full instead of being composed.
 _RARE = 1e-4
-# What a plan may leave over, relative to its largest shift and to a record's step.
-_LEFTOVER, _LEFTOVER_OF_STEP = 1e-9, 1e-12
+# What rounding may leave over, relative to the largest shift and to a record's step.
+_LEFTOVER, _LEFTOVER_OF_STEP = 1e-12, 1e-13
+# Shifts are taken this much larger than they are written, so that nothing is left over.
+_LARGER = 1 + 1e-9
 
 
 def _step_pair(rate: float, step: float, shift: float) -> LossPair:
@@ -90,7 +92,7 @@ def constant_blocks(case: Case, last_steps: int) -> ShiftBlocks:
         shift = reading.as_number(item[1], f"blocks[{i}][1]")
         if shift < 0:
             raise reading.Malformed(f"blocks[{i}] holds a negative shift")
-        found.append((reading.as_whole(item[0], f"blocks[{i}][0]", 1), shift, 1.0))
+        found.append((reading.as_whole(item[0], f"blocks[{i}][0]", 1), shift * _LARGER, 1.0))
     covered = sum(count for count, _, _ in found)
     detail = f"covers {covered} of {last_steps} steps"
     case.ledger.require("plan length", covered == last_steps, detail)
@@ -112,7 +114,7 @@ def _split(case: Case, setting: Sampled, *, curved: bool) -> Derived:
 
     The best shifts are proportional to c^j, j steps from the end: sum a^2 = (c^R u)^2 / sum c^2j.
     """
-    start = require_start(case, setting, case.delta)
+    start = require_start(case, setting)
     share = reading.number(case.witness, "swap_share")
     case.ledger.require("split", 0 < share < 1, f"a share of {share:g} hides the swap")
     c, steps = setting.contraction, start.last_steps

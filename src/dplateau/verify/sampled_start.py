@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from scipy import special
 
@@ -17,11 +18,6 @@ from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP
 
 _CELLS = 1 << 13
-# Grid points by which the law of the start may be misplaced, and the relative error of its tails.
-_CELLS_OFF = 3
-_TAIL_RTOL = 0.02
-# Chances below this share of delta are not told from zero.
-_TAIL_SHARE = 1e-5
 _SCHEMES: dict[str, Scheme] = {"poisson": Poisson, "fixed": FixedSize}
 
 
@@ -132,11 +128,8 @@ class Start:
     beyond: float
 
 
-def require_start(case: Case, setting: Sampled, delta: float) -> Start:
-    """Check that the stored chances are not below those of the law of sum_j c^j I_j.
-
-    ``delta`` is the level at which they matter.
-    """
+def require_start(case: Case, setting: Sampled) -> Start:
+    """Read the distances, and bound their chances anew by the law of sum_j c^j I_j."""
     witness, ledger = case.witness, case.ledger
     last_steps = reading.whole(witness, "last_steps", 1)
     before = setting.run.steps - last_steps
@@ -147,30 +140,23 @@ def require_start(case: Case, setting: Sampled, delta: float) -> Start:
     ledger.require("start", shapes, f"{len(edges)} distances with {len(weights)} chances")
     total = math.fsum([*weights, beyond])
     ledger.require("chances", abs(total - 1) <= 1e-11, f"they sum to {total:.15g}")
-    # Tails from the small end, so that rare starts keep their digits.
-    tails = [beyond]
-    for weight in reversed(weights[1:]):
-        tails.append(tails[-1] + weight)
-    for k, (edge, tail) in enumerate(zip(edges, reversed(tails), strict=True)):
-        least = _least_tail(setting, before, edge)
-        detail = f"P(start > {edge:.6g}): stored {tail:.6g}, derived {least:.6g}"
-        ledger.require(
-            f"chance[{k}]", tail >= least * (1 - _TAIL_RTOL) - _TAIL_SHARE * delta, detail
-        )
-    return Start(last_steps, edges, weights, beyond)
+    tails = [1.0]
+    for edge in edges:
+        tails.append(min(tails[-1], _tail(setting, before, edge)))
+    return Start(last_steps, edges, [a - b for a, b in pairwise(tails)], tails[-1])
 
 
-def _least_tail(setting: Sampled, before: int, edge: float) -> float:
-    """Return what the chance of a larger start cannot be below, up to the stated tolerance."""
+def _tail(setting: Sampled, before: int, edge: float) -> float:
+    """Return an upper bound on the chance of a larger start."""
     if edge >= setting.largest_start(before) * (1 - 1e-11):
         return 0.0
     point = edge / setting.step
     if setting.contraction == 1:
         return binomial_tail(math.floor(point * (1 + 1e-12)), before, setting.rate)
     law = _law(setting.contraction, setting.rate, before)
-    return law.tail(point + _CELLS_OFF * law.cell)
+    return law.tail(point)
 
 
 @lru_cache(maxsize=32)
 def _law(contraction: float, rate: float, count: int) -> CoinSum:
-    return coin_sum(contraction, rate, count, _CELLS)
+    return coin_sum(contraction, rate, count, _CELLS, "up")

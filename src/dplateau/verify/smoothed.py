@@ -307,8 +307,8 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
     start, end = low - 10 * noise, high + shift + 10 * noise
     step = 2 * math.pi / (end - start)
     frequencies = step * _whole_numbers(math.ceil(_LAST_FREQUENCY / noise / step) + 1)
-    if frequencies.size > _TERMS_BELOW_A_CAP / 200:
-        raise ArithmeticError("the domain cuts off too narrow a part of the record's uses")
+    if frequencies.size * min(coins.weights.size, 200) > _TERMS_BELOW_A_CAP:
+        return Atoms(np.array([cap]), np.array([1.0]))  # too fine to resolve: all of it counts
     tilt = 1.0 / max(coins.deviation(0.0), cell)
     turned = np.exp(1j * frequencies * (shift + noise**2 * tilt - start))
     # The noise under the tilt has the mean noise^2 tilt and the moment e^((noise tilt)^2 / 2).
@@ -358,8 +358,8 @@ def _binomial(count: int, rate: float) -> FloatArray:
     ways = special.gammaln(count + 1) - special.gammaln(heads + 1)
     ways -= special.gammaln(count - heads + 1)
     logs = ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
-    chances = np.exp(logs)
-    # Few coins lose no more than the last digits; all of that goes to the most heads.
-    chances *= 1 - 1e-13 * (count > 1)
-    chances[-1] += max(0.0, 1 - float(chances.sum()))
+    if count == 1:
+        return np.array([1 - rate, rate])
+    # More mass than one is on the safe side.
+    chances: FloatArray = np.exp(logs) * (1 + 1e-13)
     return chances

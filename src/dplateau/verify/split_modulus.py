@@ -19,9 +19,9 @@ from dplateau.verify.random_batches import constant_blocks
 from dplateau.verify.sampled_start import require_cap, require_sampled
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, forward_distance
 
-_LEFTOVER = 1e-9
-# Swaps within one percent are replaced by their quadratic mean, which costs a part in 1e5.
-_ALIKE = math.log(1.01)
+_LEFTOVER = 1e-12
+# Swaps that differ by less than this are replaced by the largest of them.
+_ALIKE = math.log(1.001)
 
 
 def fixed_size_modulus(case: Case) -> Derived:
@@ -105,9 +105,7 @@ def _rows(rate: float, swaps: list[tuple[float, int]], squares: float, extra: fl
             grouped.append((size, count))
             first = size
         else:
-            other, many = grouped[-1]
-            mean = math.sqrt((other**2 * many + size**2 * count) / (many + count))
-            grouped[-1] = (mean, many + count)
+            grouped[-1] = (size, grouped[-1][1] + count)
     pairs: list[LossPair] = [SwappedPair(rate, size) for size, _ in grouped]
     counts = [float(count) for _, count in grouped]
     if squares > 0:

@@ -46,3 +46,5 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_recursion": contraction.poisson_recursion,
     "fixed_size_recursion": contraction.fixed_size_recursion,
 }
+# Theorems that speak of several records themselves; the others are extended by group privacy.
+KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace"})
