@@ -5,7 +5,6 @@ from __future__ import annotations
 from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
-    CONTRACTION,
     Pattern,
     ShiftBound,
     at_position,
@@ -14,7 +13,12 @@ from dplateau.bounds.iteration import (
     latest_position,
     step_map,
 )
-from dplateau.bounds.step_maps import learning_rates, why_no_contraction, why_no_geometry
+from dplateau.bounds.step_maps import (
+    learning_rates,
+    linear_class,
+    why_no_contraction,
+    why_no_geometry,
+)
 
 
 class ModulusBound(ShiftBound):
@@ -59,6 +63,7 @@ class ModulusBound(ShiftBound):
         maps = step_map(run)
         classes = [set(maps.moduli(eta)) for eta in learning_rates(run)]
         shared = set.intersection(*classes) if classes else set()
-        if why_no_contraction(run) is None:
-            shared.discard(CONTRACTION)  # the contraction bounds are about these
+        assert run.loss is not None
+        if why_no_contraction(run, nonconvex=True) is None:
+            shared.discard(linear_class(run.loss))  # the contraction bounds are about these
         return tuple(sorted(shared))

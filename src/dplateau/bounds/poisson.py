@@ -240,7 +240,7 @@ class PoissonBound(Bound):
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the geometry, and the cap on batches."""
         capped = Assumption(
-            "learning_rate * (smoothness * |B| / batch_size + 2 * l2) <= 2 for every batch up to "
+            "learning_rate * (smoothness * |B| / batch_size + l2) <= 2 for every batch up to "
             "a cap; larger batches are charged to delta",
             "checked",
         )

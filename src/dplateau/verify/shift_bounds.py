@@ -13,13 +13,16 @@ from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
     distance_factor,
+    equal_steps,
+    least_share,
     require_constant,
     require_contraction,
     require_hidden,
     smallest_batch,
     stages,
 )
-from dplateau.verify.moduli import CONTRACTION, Modulus, StepLosses
+from dplateau.verify.moduli import CONTRACTION, SMOOTH, Modulus, StepLosses
+from dplateau.verify.positions import position_costs
 from dplateau.verify.precise import epsilon_at, gaussian_epsilon, mixture
 from dplateau.verify.renyi import gaussian_run_epsilon
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
@@ -74,12 +77,14 @@ def iteration_rdp(case: Case) -> Derived:
 def shuffle_once_average(case: Case) -> Derived:
     """Derive the average over the record's position: one secret order for all epochs."""
     run = _shuffled(case, "shuffle_once")
+    if not equal_steps(run):
+        return _averaged_positions(case, run)
     length = batches_per_epoch(run)
 
     def program(trailing: int, uses: int) -> Program:
         before = length - 1 - trailing
         parts = [(before, False), (1, True), (trailing, False)]
-        return _program(case, parts, uses, CONTRACTION, run.diameter)
+        return _program(case, parts, uses, _contractive_class(run), run.diameter)
 
     return _averaged(case, run, program)
 
@@ -88,12 +93,14 @@ def reshuffle_average(case: Case) -> Derived:
     """Derive the average over the position in the last epoch: a fresh order each epoch."""
     run = _shuffled(case, "reshuffle")
     _require_whole_epochs(case, run)
+    if not equal_steps(run):
+        return _averaged_positions(case, run)
     length = batches_per_epoch(run)
 
     def program(trailing: int, uses: int) -> Program:
         early = [(length - 1, False), (1, True)] * (uses - 1)
         last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
-        return _program(case, [*early, *last], 1, CONTRACTION, run.diameter)
+        return _program(case, [*early, *last], 1, _contractive_class(run), run.diameter)
 
     return _averaged(case, run, program)
 
@@ -111,19 +118,17 @@ def _gd_bounded(case: Case) -> float:
 
 def _cyclic(case: Case) -> float:
     _require_contractive(case, (CyclicSGD,))
-    require_constant(case.run, case.ledger)
     assert isinstance(case.run, CyclicSGD)
     # In a cut-off epoch of a reshuffled run two uses may be neighbours, and no cyclic pattern has
     # that. One epoch alone, whole or not, has one use at most.
     if case.run.order == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
         _require_whole_epochs(case, case.run)
-    return _worst_record(case, bounded=True)
+    return _worst_record(case, bounded=True) if equal_steps(case.run) else _worst_position(case)
 
 
 def _one_pass(case: Case) -> float:
     _require_contractive(case, (OnePassSGD,))
-    require_constant(case.run, case.ledger)
-    return _worst_record(case, bounded=True)
+    return _worst_record(case, bounded=True) if equal_steps(case.run) else _worst_position(case)
 
 
 _LIFTED: dict[str, Callable[[Case], float]] = {
@@ -141,7 +146,26 @@ def _require_contractive(case: Case, kinds: tuple[type[Run], ...]) -> None:
     case.ledger.require("algorithm", isinstance(case.run, kinds), about)
     require_contraction(case.run, 1.0, case.ledger)
     losses = reading.word(case.witness, "losses")
-    case.ledger.require("class of losses", losses == CONTRACTION, f"{losses!r}")
+    fits = losses == _contractive_class(case.run)
+    case.ledger.require("class of losses", fits, f"{losses!r}")
+
+
+def _contractive_class(run: Run) -> str:
+    assert run.loss is not None
+    return CONTRACTION if run.loss.convex else SMOOTH
+
+
+def _worst_position(case: Case) -> float:
+    """Return the largest sum of squares of any position, and compare with what is stored."""
+    ledger = case.ledger
+    ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
+    costs = position_costs(case, _contractive_class(case.run))
+    worst = max(costs)
+    ledger.agree("sum of squares", reading.number(case.witness, "sum_of_squares"), worst)
+    place = reading.whole(case.witness, "position")
+    named = place < len(costs) and costs[place] >= worst * (1 - 1e-9)
+    ledger.require("position", named, f"the worst of {len(costs)} is said to be {place}")
+    return worst
 
 
 def _require_whole_epochs(case: Case, run: CyclicSGD) -> None:
@@ -176,18 +200,26 @@ def _pattern(run: Run) -> tuple[int, int]:
 
 def _program(case: Case, uses: Uses, repeats: int, losses: str, diameter: float) -> Program:
     """Return the shift program of a record that is used as ``uses`` says, ``repeats`` times."""
-    run = case.run
+    run, found = case.run, stages(case.run)
     assert run.loss is not None
-    least = max(0.0, (smallest_batch(run) - 1) / run.batch_size)
-    maps = StepLosses(run.loss, run.l2, least, 1.0)
-    found = stages(run)
+    records = smallest_batch(run)
+    always = isinstance(run, CyclicSGD) and run.order == "reshuffle"
+
+    def phi(eta: float, used: bool) -> Modulus:
+        # Where the order changes, every step counts as if the record were in it.
+        least = least_share(run, records, used or always)
+        assert run.loss is not None
+        return StepLosses(run.loss, run.l2, least, 1.0).modulus(losses, eta, case.ledger)
+
     if len(found) == 1:
-        phi = maps.modulus(losses, found[0].eta, case.ledger)
-        parts = [_stretch(case, found[0], count, used, phi) for count, used in uses if count]
+        moduli = {used: phi(found[0].eta, used) for used in (False, True)}
+        parts = [
+            _stretch(case, found[0], count, used, moduli[used]) for count, used in uses if count
+        ]
         return Program(tuple(parts), repeats, diameter)
-    # Schedules come with a record that is used at every step only.
-    moduli = {eta: maps.modulus(losses, eta, case.ledger) for eta in {s.eta for s in found}}
-    parts = [_stretch(case, stage, stage.count, True, moduli[stage.eta]) for stage in found]
+    # Here schedules come with a record that is used at every step only.
+    rates = {stage.eta: phi(stage.eta, True) for stage in found}
+    parts = [_stretch(case, stage, stage.count, True, rates[stage.eta]) for stage in found]
     return Program(tuple(parts), 1, diameter)
 
 
@@ -223,7 +255,6 @@ def _gaussian(case: Case, sum_of_squares: float) -> Derived:
 
 def _shuffled(case: Case, order: str) -> CyclicSGD:
     _require_contractive(case, (CyclicSGD,))
-    require_constant(case.run, case.ledger)
     assert isinstance(case.run, CyclicSGD)
     found = case.run.order
     about = f"the theorem is about {order!r}; this is {found!r}"
@@ -251,6 +282,25 @@ def _averaged(case: Case, run: CyclicSGD, program: Callable[[int, int], Program]
         mus.append(math.sqrt(total))
     epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
     return Derived(float(epsilon), CLOSED, f"average of {len(mus)} Gaussian curves, fifty digits")
+
+
+def _averaged_positions(case: Case, run: CyclicSGD) -> Derived:
+    """Average over groups of positions, each charged as its worst member."""
+    length, size = batches_per_epoch(run), int(run.batch_size)
+    costs = position_costs(case, _contractive_class(run))
+    stored = reading.rows(case.witness, "edges")
+    edges = [reading.as_whole(edge, f"edges[{i}]") for i, edge in enumerate(stored)]
+    ends = [*edges[1:], len(costs)]
+    rising = edges[0] == 0 and all(a < b for a, b in zip(edges, ends, strict=True))
+    case.ledger.require("groups", rising, f"{len(edges)} groups of {len(costs)} positions")
+    weights, mus = [], []
+    for low, high in zip(edges, ends, strict=True):
+        # The last position of an epoch holds what is left over.
+        weights.append((min(high * size, run.n) - low * size) / run.n)
+        mus.append(math.sqrt(max(costs[low:high])))
+    epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
+    how = f"average of {len(mus)} Gaussian curves over {length} positions, fifty digits"
+    return Derived(float(epsilon), CLOSED, how)
 
 
 def _shares(case: Case, run: CyclicSGD, firsts: list[int]) -> list[float]:
