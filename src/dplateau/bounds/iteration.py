@@ -88,8 +88,7 @@ def steps_are_alike(run: Run) -> bool:
     if has_schedule(run):
         return False
     assert run.loss is not None
-    counts = run.loss.strong_convexity > 0 or run.loss.dissipativity is not None
-    return not counts or _shortest_batch(run) == run.batch_size
+    return run.loss.strong_convexity == 0 or _shortest_batch(run) == run.batch_size
 
 
 def step_map(run: Run, records: int | None = None, *, used: bool = True) -> StepMap:
@@ -118,28 +117,33 @@ def batch_records(run: Run) -> IntArray:
     return found
 
 
-def moduli_of(run: Run, losses: str) -> ModulusOf:
+def moduli_of(run: Run, losses: str, *, by_batch: bool = True) -> ModulusOf:
     """Return the moduli of a run's steps under one class of losses, each computed once.
 
     Where the order changes from epoch to epoch, every step counts as if it used the record: how
     much an epoch leaves must not depend on where it does (docs/theory/cyclic_contraction.md).
+    Without ``by_batch`` the shortest batch, less a record, stands for all.
     """
     always = isinstance(run, CyclicSGD) and run.order == "reshuffle"
 
     @cache
     def modulus(eta: float, records: int, used: bool) -> Modulus:
-        return step_map(run, records, used=used or always).moduli(eta)[losses]
+        maps = step_map(run, records, used=used or always) if by_batch else step_map(run)
+        return maps.moduli(eta)[losses]
 
     return modulus
 
 
-def chain_of(run: Run, pattern: Pattern, losses: str, *, bounded: bool = True) -> Chain:
+def chain_of(
+    run: Run, pattern: Pattern, losses: str, *, bounded: bool = True, by_batch: bool = True
+) -> Chain:
     """Return the shift program of one record's pattern under one class of losses.
 
-    ``bounded=False`` forgets the domain, which is always allowed.
+    ``bounded=False`` forgets the domain, ``by_batch=False`` what is known of single batches; both
+    are always allowed.
     """
     diameter = run.diameter if bounded else math.inf
-    modulus = moduli_of(run, losses)
+    modulus = moduli_of(run, losses, by_batch=by_batch)
     if not steps_are_alike(run):
         return Chain.of(list(_step_by_step(run, pattern, modulus)), diameter=diameter)
     assert isinstance(run.learning_rate, float)
@@ -190,6 +194,7 @@ class ShiftBound(Bound):
 
     hidden_state = True
     bounded = True
+    by_batch = True
 
     @abstractmethod
     def pattern(self, run: Run) -> Pattern:
@@ -204,8 +209,7 @@ class ShiftBound(Bound):
         """Return the cheapest plan over the classes of losses that apply."""
         found = []
         for losses in self.losses(run):
-            chain = chain_of(run, self.pattern(run), losses, bounded=self.bounded)
-            found.append((solve(chain), losses))
+            found.append((solve(self._chain(run, self.pattern(run), losses)), losses))
         best, losses = min(found, key=lambda item: item[0].sum_of_squares)
         return {
             "losses": losses,
@@ -221,19 +225,20 @@ class ShiftBound(Bound):
 
     def sum_of_squares(self, run: Run, witness: Witness) -> float:
         """Return mu^2, re-evaluated from the witness's plan."""
-        chain = chain_of(run, self.pattern(run), witness["losses"], bounded=self.bounded)
+        chain = self._chain(run, self.pattern(run), witness["losses"])
         return evaluate(ShiftPlan.from_dict(witness["plan"]), chain).sum_of_squares
 
     def record_curve(self, run: Run, position: int) -> GaussianCurve:
         """Return the curve of a record in the batch ``position`` (from 0) of each epoch."""
         if position >= run.steps:
             return GaussianCurve(0.0)  # the run ends before its turn
-        chains = [
-            chain_of(run, at_position(run, position), losses, bounded=self.bounded)
-            for losses in self.losses(run)
-        ]
+        pattern = at_position(run, position)
+        chains = [self._chain(run, pattern, losses) for losses in self.losses(run)]
         least = min(solve(chain).sum_of_squares for chain in chains)
         return GaussianCurve(math.sqrt(least) * _SQRT_UP)
+
+    def _chain(self, run: Run, pattern: Pattern, losses: str) -> Chain:
+        return chain_of(run, pattern, losses, bounded=self.bounded, by_batch=self.by_batch)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the geometry that was declared and checked."""

@@ -163,5 +163,4 @@ def equal_steps(run: Run) -> bool:
     assert run.loss is not None
     if isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule):
         return False
-    curved = run.loss.strong_convexity > 0 or run.loss.dissipativity is not None
-    return not curved or smallest_batch(run) == int(run.batch_size)
+    return run.loss.strong_convexity == 0 or smallest_batch(run) == int(run.batch_size)

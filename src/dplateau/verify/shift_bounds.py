@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import pairwise
 
-from dplateau.algorithms import CyclicSGD, NoisyGD, OnePassSGD, ProjectedLangevin, Run
+from dplateau.algorithms import (
+    CyclicSGD,
+    NoisyGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    Run,
+    Schedule,
+)
 from dplateau.verify import reading
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
 from dplateau.verify.facts import (
@@ -15,7 +23,6 @@ from dplateau.verify.facts import (
     distance_factor,
     equal_steps,
     least_share,
-    require_constant,
     require_contraction,
     require_hidden,
     smallest_batch,
@@ -60,9 +67,45 @@ def modulus(case: Case) -> Derived:
     ledger.require("algorithm", isinstance(run, kinds), f"{run.kind} has known batches")
     if isinstance(run, CyclicSGD):
         ledger.require("order", run.order != "reshuffle", f"the order is {run.order!r}")
-    if isinstance(run, CyclicSGD | OnePassSGD):
-        require_constant(run, ledger)
-    return _gaussian(case, _worst_record(case, bounded=True))
+    scheduled = isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
+    if scheduled and isinstance(run, CyclicSGD | OnePassSGD):
+        return _gaussian(case, _worst_plan(case))
+    return _gaussian(case, _worst_record(case, bounded=True, every=True))
+
+
+def _worst_plan(case: Case) -> float:
+    """Walk one plan for each position of an ordered run with a schedule; the largest counts."""
+    run, ledger = case.run, case.ledger
+    length = batches_per_epoch(run)
+    losses = reading.word(case.witness, "losses")
+    ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
+    plans = reading.rows(case.witness, "plans")
+    count = min(length, run.steps)
+    ledger.require("plans", len(plans) == count, f"{len(plans)} plans of {count} positions")
+    totals = []
+    for place, plan in enumerate(plans):
+        if not isinstance(plan, dict):
+            raise reading.Malformed(f"plans[{place}] must be an object")
+        program = _scheduled_program(case, place, length, losses)
+        totals.append(_plan_cost(case, program, plan, f"[{place}]"))
+    worst = max(totals)
+    ledger.agree("sum of squares", reading.number(case.witness, "sum_of_squares"), worst)
+    return worst
+
+
+def _scheduled_program(case: Case, place: int, length: int, losses: str) -> Program:
+    """Return the program of a record that is used at every step t = place mod length."""
+    phi = _modulus_by_rate(case, losses, every=True)
+    parts, t = [], 0
+    for stage in stages(case.run):
+        end = t + stage.count
+        while t < end:
+            used = t % length == place
+            following = t + 1 if used else t + (place - t) % length
+            count = min(following, end) - t
+            parts.append(_stretch(case, stage, count, used, phi(stage.eta, used)))
+            t += count
+    return Program(tuple(parts), 1, case.run.diameter)
 
 
 def iteration_rdp(case: Case) -> Derived:
@@ -173,7 +216,7 @@ def _require_whole_epochs(case: Case, run: CyclicSGD) -> None:
     case.ledger.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
 
 
-def _worst_record(case: Case, *, bounded: bool) -> float:
+def _worst_record(case: Case, *, bounded: bool, every: bool = False) -> float:
     """Check the plan for the record of the last step, and return its sum of squares."""
     run, witness, ledger = case.run, case.witness, case.ledger
     period, uses = _pattern(run)
@@ -184,7 +227,7 @@ def _worst_record(case: Case, *, bounded: bool) -> float:
     losses = reading.word(witness, "losses")
     parts = [(period - 1, False), (1, True)]
     diameter = run.diameter if bounded else math.inf
-    program = _program(case, parts, uses, losses, diameter)
+    program = _program(case, parts, uses, losses, diameter, every=every)
     total = _plan_cost(case, program, reading.record(witness, "plan"))
     ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
     return total
@@ -198,29 +241,36 @@ def _pattern(run: Run) -> tuple[int, int]:
     return (run.steps, 1) if isinstance(run, OnePassSGD) else (1, run.steps)
 
 
-def _program(case: Case, uses: Uses, repeats: int, losses: str, diameter: float) -> Program:
+def _program(
+    case: Case, uses: Uses, repeats: int, losses: str, diameter: float, *, every: bool = False
+) -> Program:
     """Return the shift program of a record that is used as ``uses`` says, ``repeats`` times."""
-    run, found = case.run, stages(case.run)
-    assert run.loss is not None
-    records = smallest_batch(run)
-    always = isinstance(run, CyclicSGD) and run.order == "reshuffle"
+    found, phi = stages(case.run), _modulus_by_rate(case, losses, every=every)
+    if len(found) == 1:
+        moduli = {used: phi(found[0].eta, used) for used in (False, True)}
+        parts = [_stretch(case, found[0], n, used, moduli[used]) for n, used in uses if n]
+        return Program(tuple(parts), repeats, diameter)
+    # Here schedules come with a record that is used at every step only.
+    parts = [_stretch(case, one, one.count, True, phi(one.eta, True)) for one in found]
+    return Program(tuple(parts), 1, diameter)
 
+
+def _modulus_by_rate(case: Case, losses: str, *, every: bool) -> Callable[[float, bool], Modulus]:
+    """Return the modulus of a step by its learning rate and whether the record is in its batch.
+
+    The shortest batch stands for all; with ``every`` all steps count as if the record were in it.
+    """
+    run, records = case.run, smallest_batch(case.run)
+    always = every or (isinstance(run, CyclicSGD) and run.order == "reshuffle")
+
+    @cache
     def phi(eta: float, used: bool) -> Modulus:
         # Where the order changes, every step counts as if the record were in it.
         least = least_share(run, records, used or always)
         assert run.loss is not None
         return StepLosses(run.loss, run.l2, least, 1.0).modulus(losses, eta, case.ledger)
 
-    if len(found) == 1:
-        moduli = {used: phi(found[0].eta, used) for used in (False, True)}
-        parts = [
-            _stretch(case, found[0], count, used, moduli[used]) for count, used in uses if count
-        ]
-        return Program(tuple(parts), repeats, diameter)
-    # Here schedules come with a record that is used at every step only.
-    rates = {stage.eta: phi(stage.eta, True) for stage in found}
-    parts = [_stretch(case, stage, stage.count, True, rates[stage.eta]) for stage in found]
-    return Program(tuple(parts), 1, diameter)
+    return phi
 
 
 def _stretch(case: Case, stage: Stage, count: int, used: bool, phi: Modulus) -> Stretch:
