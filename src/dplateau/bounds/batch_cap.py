@@ -60,12 +60,12 @@ def exceedance(run: NoisySGD, records: int) -> float:
 
 
 def _free_cap(run: NoisySGD) -> int:
-    """Return the largest batch with eta (M |B| / b + 2 l2) <= 2."""
+    """Return a batch with eta (M |B| / b + 2 l2) <= 2: the largest, or a rounding below it."""
     assert run.loss is not None
     room = 2 / max(learning_rates(run)) - 2 * run.l2
     if math.isinf(run.loss.smoothness) or room <= 0:
         return 0
-    return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 + 1e-12)))
+    return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 - 1e-12)))
 
 
 def capped_step_map(run: NoisySGD, cap: BatchCap) -> StepMap:
