@@ -139,8 +139,11 @@ def test_a_crowded_batch_expands(monkeypatch: pytest.MonkeyPatch) -> None:
     usable = present > 2 * delta
     needed = float(np.max(np.log((present[usable] - delta) / absent[usable])))
     assert needed == pytest.approx(24.76, abs=0.02)
-    # The right thing: this run is refused, because crowded batches are likely.
-    assert "largest batch" in (bound_named("poisson_averaged").refusal(run) or "")
+    # The right thing: crowded batches are likely, and all three records contract by 1 only; with
+    # steeper losses they expand, and the run is refused.
+    assert claim("poisson_averaged", run, delta) >= needed
+    steeper = run.replace(loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5))
+    assert "largest batch" in (bound_named("poisson_averaged").refusal(steeper) or "")
     assert certify(run, delta).claimed_epsilon >= needed
     # The trap: every batch taken for one of b records.
     wrong = BatchCap(records=1, extra_delta=0.0)
