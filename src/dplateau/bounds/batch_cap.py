@@ -68,12 +68,12 @@ def _rate_blocks(run: Run) -> tuple[tuple[float, int], ...]:
 
 
 def _free_cap(run: Run) -> int:
-    """Return the largest batch with eta (M |B| / b + 2 l2) <= 2."""
+    """Return a batch with eta (M |B| / b + 2 l2) <= 2: the largest, or a rounding below it."""
     assert run.loss is not None
     room = 2 / max(learning_rates(run)) - 2 * run.l2
     if math.isinf(run.loss.smoothness) or room <= 0:
         return 0
-    return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 + 1e-12)))
+    return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 - 1e-12)))
 
 
 def capped_step_map(run: Run, cap: BatchCap) -> StepMap:

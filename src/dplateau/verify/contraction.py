@@ -20,6 +20,7 @@ from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
     distance_factor,
+    least_share,
     require_constant,
     require_contraction,
     require_usual_rate,
@@ -287,7 +288,8 @@ def _one_use(
     if bounded:
         _require_domain(case)
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, smallest_batch(run) / run.batch_size, 1.0)
+    least = least_share(run, smallest_batch(run), used=False)
+    maps = StepLosses(run.loss, run.l2, least, 1.0)
     return _facts(case, run, stage, maps, shifts=shifts)
 
 
