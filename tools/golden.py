@@ -33,27 +33,11 @@ SHARE = 0.7
 # Evaluating a theorem at given choices is arithmetic; searching for the choices is not quite.
 EVALUATION, PLANNING = 1e-9, 1e-6
 
-# Forms of one theorem that ask much the same: a few runs, and a file of their own.
-SPARSE = (
-    "poisson_plain",
-    "poisson_high_probability",
-    "poisson_averaged",
-    "poisson_replace_split",
-    "poisson_replace_group",
-    "pld_replace_group",
-)
-SPARSE_RUNS = ("Poisson, short", "Poisson, replace, short", "Poisson, replace, released")
-
-
-def runs_for(bound: str) -> tuple[str, ...]:
-    """Return the names of the runs that the bound is asked about."""
-    return SPARSE_RUNS if bound in SPARSE else tuple(RUNS)
-
 
 def refused(bound: str) -> set[str]:
     """Return the names of the runs that the bound refuses today."""
     theorem = bound_named(bound)
-    return {name for name in runs_for(bound) if theorem.refusal(RUNS[name]) is not None}
+    return {name for name in RUNS if theorem.refusal(RUNS[name]) is not None}
 
 
 # ---- making -------------------------------------------------------------------------------------
@@ -64,7 +48,7 @@ def golden_of(bound: str) -> Found:
     theorem = bound_named(bound)
     certificates: dict[str, Found] = {}
     refusals: dict[str, list[str]] = {}
-    for name in runs_for(bound):
+    for name in RUNS:
         reason = theorem.refusal(RUNS[name])
         if reason is None:
             certificates[name] = certificate_of(bound, name)
@@ -120,8 +104,8 @@ def refusal_changes(bound: str, stored: Found) -> Iterator[str]:
     yield from (f"{bound}, {run!r}: is refused now" for run in sorted(now - before))
     yield from (f"{bound}, {run!r}: is no longer refused" for run in sorted(before - now))
     asked = before | set(stored["certificates"])
-    yield from (f"{bound}, {run!r}: not stored" for run in sorted(set(runs_for(bound)) - asked))
-    yield from (f"{bound}, {run!r}: no such run" for run in sorted(asked - set(runs_for(bound))))
+    yield from (f"{bound}, {run!r}: not stored" for run in sorted(set(RUNS) - asked))
+    yield from (f"{bound}, {run!r}: no such run" for run in sorted(asked - set(RUNS)))
 
 
 def changes(golden: Found) -> Iterator[str]:
@@ -150,15 +134,12 @@ def read() -> Found:
 
 
 def write(golden: Found) -> None:
-    """Replace the stored files: one for each bound, and one for those of few runs."""
+    """Replace the stored files, one for each bound."""
     FOLDER.mkdir(exist_ok=True)
     for path in FOLDER.glob("*.json"):
         path.unlink()
-    sparse = {bound: found for bound, found in golden.items() if bound in SPARSE}
-    files = {bound: {bound: found} for bound, found in golden.items() if bound not in SPARSE}
-    for name, content in {**files, "sparse": sparse}.items():
-        if content:
-            (FOLDER / f"{name}.json").write_text(text_of(content), encoding="utf-8")
+    for name, found in golden.items():
+        (FOLDER / f"{name}.json").write_text(text_of({name: found}), encoding="utf-8")
 
 
 def text_of(content: Found) -> str:

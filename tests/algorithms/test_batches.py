@@ -187,7 +187,7 @@ def test_the_list_of_schemes_is_closed() -> None:
     assert set(get_args(Batches)) == {FullBatch, Poisson, FixedSize, Cyclic, OnePass}
     from dataclasses import replace
 
-    with pytest.raises(NotApplicable, match="nothing is known here about batches .* Importance"):
+    with pytest.raises(NotApplicable, match=r"nothing is known here about batches .* Importance"):
         replace(NoisyGD(n=9, steps=2, noise_std=1.0, **STEPS), batches=Importance())
 
 
@@ -208,8 +208,8 @@ def test_no_verifier_derives_anything_about_it() -> None:
     from dplateau.verify.theorems import THEOREMS
 
     witness = {
-        "losses": "convex and smooth", "period": 1, "trailing": 0, "uses": 2, "lifted": "gd_bounded",
-        "orders": [2.0], "bounded": True,
+        "losses": "convex and smooth", "period": 1, "trailing": 0, "uses": 2,
+        "lifted": "gd_bounded", "orders": [2.0], "bounded": True,
     }  # fmt: skip
     refused = []
     for release in ("last", "all"):

@@ -75,7 +75,7 @@ def test_a_tiny_delta_never_breaks_the_contraction_behind_a_claim() -> None:
         loss=LOSS,
         release="last",
     )
-    bound = bound_named("poisson_averaged")
+    bound = bound_named("poisson_blocks")
     assert bound.refusal(run) is None
     for delta in (1e-5, 1e-30):
         hidden = certify(run, delta, bounds=[bound]).claimed_epsilon

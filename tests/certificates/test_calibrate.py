@@ -84,7 +84,7 @@ def test_choices_kept_from_a_neighbouring_run_are_a_proof_of_their_own() -> None
         n=400, batch_size=40, steps=60, learning_rate=0.5, l2=0.1, noise_multiplier=1.0,
         loss=LOSS, release="last",
     )  # fmt: skip
-    bound, other = bound_named("poisson_averaged"), run.replace(noise_multiplier=1.3)
+    bound, other = bound_named("poisson_blocks"), run.replace(noise_multiplier=1.3)
     kept = bound.curve(other, bound.replan(other, DELTA, bound.plan(run, DELTA))).epsilon(DELTA)
     assert lower_bound(other, DELTA).epsilon <= kept <= 1.05 * epsilon(other)
     found = calibrate(run, 1.0, DELTA)

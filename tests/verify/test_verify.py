@@ -50,7 +50,7 @@ def test_every_bound_has_its_theorem_and_its_run() -> None:
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-8, 1e-13])
-@pytest.mark.parametrize("bound", ["pld_composition", "poisson_averaged", "rdp_composition"])
+@pytest.mark.parametrize("bound", ["pld_composition", "poisson_blocks", "rdp_composition"])
 def test_other_deltas_are_confirmed(bound: str, delta: float) -> None:
     verdict = certificate(RUNS["Poisson"], bound, delta).verify()
     assert verdict.ok, str(verdict)
@@ -99,7 +99,7 @@ def test_a_bound_for_another_kind_of_run_is_refused() -> None:
     released = {**RUNS["full batch"].to_dict(), "release": "all"}
     assert failed(verify(forged("full batch", "gd_contraction", run=released))) == "release"
     swapped = {**RUNS["Poisson"].to_dict(), "neighbors": "replace"}
-    assert failed(verify(forged("Poisson", "poisson_plain", run=swapped))) == "neighbours"
+    assert failed(verify(forged("Poisson", "poisson_blocks", run=swapped))) == "neighbours"
     nonconvex = {**RUNS["full batch"].to_dict(), "loss": {"convex": False, "lipschitz": 2.0}}
     assert failed(verify(forged("full batch", "gd_contraction", run=nonconvex))) == "losses"
 
@@ -155,7 +155,7 @@ def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
 
 @pytest.mark.parametrize("run", ["full batch", "Poisson, short"])
 def test_smaller_claims_are_refused(run: str) -> None:
-    bound = "gd_contraction" if run == "full batch" else "poisson_averaged"
+    bound = "gd_contraction" if run == "full batch" else "poisson_blocks"
     claimed = certificate(RUNS[run], bound).claimed_epsilon
     for factor in (0.0, 0.5, 0.98):
         verdict = verify(forged(run, bound, claimed_epsilon=claimed * factor))
@@ -211,9 +211,9 @@ JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"bloc
     [
         ("full batch", "gd_contraction"),
         ("Poisson", "rdp_composition"),
-        ("Poisson, short", "poisson_averaged"),
+        ("Poisson, short", "poisson_blocks"),
         ("Poisson, nonconvex", "poisson_modulus"),
-        ("Poisson, replace, short", "poisson_replace_split"),
+        ("Poisson, replace, short", "poisson_blocks_replace"),
         ("fixed size, nonconvex", "fixed_size_modulus"),
         ("shuffled once", "shuffle_once_average"),
         ("random stop, no domain", "random_stop_mean"),
@@ -225,7 +225,7 @@ def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:
     honest = json.loads(certificate(RUNS[run], bound).to_json())
     for place, name in enumerate(honest["witness"]):
         # Split noise takes a second to derive: each of its numbers meets other junk, not all of it.
-        split = bound in ("poisson_replace_split", "fixed_size_modulus")
+        split = bound in ("poisson_blocks_replace", "fixed_size_modulus")
         for junk in JUNK[place % 4 :: 4] if split else JUNK:
             if junk == honest["witness"][name] and junk is honest["witness"][name]:
                 continue

@@ -6,7 +6,7 @@ from dplateau.algorithms import FixedSize, Poisson, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Bound, Witness
 from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
-from dplateau.curves import LossCurve, PrivacyCurve
+from dplateau.curves import GroupCurve, LossCurve, PrivacyCurve
 from dplateau.numerics.bernoulli_laws import AtomLaw
 from dplateau.numerics.mixture_pairs import MixturePair
 from dplateau.numerics.pairs import DominatingPair, LaplacePair, PoissonPair, SubsampledGaussianPair
@@ -28,8 +28,7 @@ class PldComposition(Bound):
 
     def missing(self, run: Run) -> str | None:
         """Return why no dominating pair is known for a step, if so."""
-        laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
-        if laplace_swap and isinstance(run.batches, Poisson | FixedSize):
+        if _swaps_under_laplace(run) and isinstance(run.batches, FixedSize):
             return (
                 "knows sampled Laplace noise for neighbors='add_remove' only; "
                 "use that, or noise_kind='gaussian'"
@@ -37,14 +36,26 @@ class PldComposition(Bound):
         return why_no_uses(run)
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
-        """Return the composed privacy loss."""
+        """Return the composed privacy loss.
+
+        A record replaced under sampled Laplace noise is one removed and one added: no sharper pair
+        is known.
+        """
+        if _swaps_under_laplace(run) and isinstance(run.batches, Poisson):
+            return GroupCurve(self.curve(run.replace(neighbors="add_remove"), witness), 2)
         parts = tuple((pair_of(use, run), use.count) for use in uses_of_one_record(run))
         return LossCurve(parts)
 
     def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
         """Share discretised pairs between close lengths; at most about two percent looser."""
+        if _swaps_under_laplace(run):
+            return Bound.epsilon_over_steps(self, run, delta, steps)
         use, counts = uses_over_steps(run, steps)
         return epsilon_over_counts(pair_of(use, run), counts, delta)
+
+
+def _swaps_under_laplace(run: Run) -> bool:
+    return run.noise_kind == "laplace" and run.neighbors == "replace"
 
 
 def pair_of(use: Use, run: Run) -> DominatingPair:

@@ -18,7 +18,7 @@ import numpy as np
 from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of
+from dplateau.bounds.batch_cap import BatchCap, cap_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.poisson import (
     COARSE,
@@ -28,12 +28,11 @@ from dplateau.bounds.poisson import (
     Start,
     averaged_start,
     best_last_steps,
+    cut_start,
     setting_of,
     shortened,
-    why_no_capped_contraction,
-    why_not_poisson,
+    start_levels,
 )
-from dplateau.bounds.poisson_forms import cut_start, start_levels
 from dplateau.bounds.step_maps import why_no_contraction
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
@@ -166,32 +165,6 @@ def absorbing_cost(setting: Setting, last_steps: int, start: float, share: float
     steps = setting.last(last_steps)
     squares = float(steps.sum_of_weights(np.array(float(last_steps)), 2))
     return steps.decayed(start) ** 2 / (squares * (1 - share))
-
-
-class PoissonReplaceSplit(SplitNoiseBound):
-    """Poisson batches: a swap moves a step by at most twice the record's step."""
-
-    name = "poisson_replace_split"
-    note = "docs/theory/split_noise.md"
-    title = "Hidden-state Poisson SGD, replace, split noise"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 1")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive Poisson descent with replaced records, if so."""
-        reason = why_not_poisson(run)
-        if reason is not None:
-            return reason
-        if run.neighbors != "replace":
-            return "is about neighbors='replace'; yours is 'add_remove'"
-        return why_no_capped_contraction(run)
-
-    def cap(self, run: Run, delta: float) -> BatchCap:
-        """Return the cap of Poisson batches."""
-        return batch_cap(run, delta)
-
-    def swap(self, run: Run, setting: Setting, start: float) -> float:
-        """Return twice the record's step (``setting`` is doubled already)."""
-        return setting.step
 
 
 class FixedSizeSplit(SplitNoiseBound):

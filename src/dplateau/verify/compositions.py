@@ -98,20 +98,15 @@ def pld_composition(case: Case) -> Derived:
     """Derive the product of every use's dominating pair."""
     run, ledger = case.run, case.ledger
     laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
-    unknown = laplace_swap and isinstance(run.batches, Poisson | FixedSize)
+    unknown = laplace_swap and isinstance(run.batches, FixedSize)
     ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
+    if laplace_swap and isinstance(run.batches, Poisson):
+        # One record removed and one added: (2 eps, (1 + e^eps) delta).
+        single = replace(case, run=run.replace(neighbors="add_remove"))
+        uses = [(_pair(single.run, far, rate), count) for far, rate, count in _uses(single)]
+        return released_epsilon_of_two(uses, case.epsilon, case.delta)
     parts = [(_pair(run, distance, rate), count) for distance, rate, count in _uses(case)]
     return released_epsilon(parts, case.epsilon, case.delta)
-
-
-def pld_replace_group(case: Case) -> Derived:
-    """Derive (2 eps, (1 + e^eps) delta) from the add/remove composition: two records change."""
-    run, ledger = case.run, case.ledger
-    ledger.require("sampling", isinstance(run.batches, Poisson), "is about Poisson batches")
-    ledger.require("neighbours", run.neighbors == "replace", f"they are {run.neighbors}")
-    single = replace(case, run=run.replace(neighbors="add_remove"))
-    parts = [(_pair(single.run, distance, rate), count) for distance, rate, count in _uses(single)]
-    return released_epsilon_of_two(parts, case.epsilon, case.delta)
 
 
 def _pair(run: Run, distance: float, rate: float) -> LossPair:
@@ -124,6 +119,10 @@ def _pair(run: Run, distance: float, rate: float) -> LossPair:
     return SampledPair(rate, distance)
 
 
+def _is_sampled(uses: Uses) -> bool:
+    return any(rate < 1 for _, rate, _ in uses)
+
+
 def _replaced(run: Run, rate: float, distance: float) -> LossPair:
     """Return a sampled step's pair; ``distance`` is that of two opposite gradients.
 
@@ -133,10 +132,6 @@ def _replaced(run: Run, rate: float, distance: float) -> LossPair:
     if isinstance(run.batches, Poisson):
         return TwoSidedPair(rate, distance / 2)
     return SwappedPair(rate, distance)
-
-
-def _is_sampled(uses: Uses) -> bool:
-    return any(rate < 1 for _, rate, _ in uses)
 
 
 def _uses(case: Case) -> Uses:

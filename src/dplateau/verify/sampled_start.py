@@ -160,17 +160,3 @@ def _tail(setting: Sampled, before: int, edge: float) -> float:
 @lru_cache(maxsize=32)
 def _law(contraction: float, rate: float, count: int) -> CoinSum:
     return coin_sum(contraction, rate, count, _CELLS, "up")
-
-
-def rising_counts(case: Case, levels: list[float], rows: int, total: int) -> list[list[int]]:
-    """Read how many steps take each shift of (0, *levels), one row for each start."""
-    found = []
-    listed = reading.rows(case.witness, "counts")
-    for i, row in enumerate(listed):
-        fits = isinstance(row, list) and len(row) == len(levels) + 1
-        if not fits:
-            raise reading.Malformed(f"counts[{i}] must hold {len(levels) + 1} numbers")
-        found.append([reading.as_whole(n, f"counts[{i}][{j}]") for j, n in enumerate(row)])
-    ok = len(found) == rows and all(sum(row) == total for row in found)
-    case.ledger.require("counts", ok, f"{len(found)} rows that sum to {total} steps each")
-    return found
