@@ -12,11 +12,12 @@ from dplateau.curves.combined import (
     MixtureCurve,
     NaiveCompositionCurve,
     SubsampledCurve,
+    WorstCurve,
 )
 from dplateau.curves.concentrated import ConcentratedCurve
 from dplateau.curves.loss import LossCurve
 from dplateau.curves.renyi import RenyiCurve
-from dplateau.curves.tabulated import TabulatedComposition
+from dplateau.curves.tabulated import TabulatedCurve, tabulate
 from dplateau.curves.used_once import RecursionCurve, Stretch, UsedOnceCurve
 
 __all__ = [
@@ -37,6 +38,8 @@ __all__ = [
     "RenyiCurve",
     "Stretch",
     "SubsampledCurve",
-    "TabulatedComposition",
+    "TabulatedCurve",
     "UsedOnceCurve",
+    "WorstCurve",
+    "tabulate",
 ]

@@ -96,6 +96,13 @@ def checked_delta(delta: float) -> float:
     return float(delta)
 
 
+def checked_level(delta: float) -> float:
+    """Refuse a delta outside [0, 1]; delta = 0 asks for pure epsilon."""
+    if math.isnan(delta) or not 0 <= delta <= 1:
+        raise InvalidInput(f"delta must lie in [0, 1]; got {delta!r}")
+    return float(delta)
+
+
 def checked_rate(fpr: float) -> float:
     """Refuse a false-positive rate outside [0, 1]."""
     if math.isnan(fpr) or not 0 <= fpr <= 1:

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon, checked_size
+from dplateau.curves.base import (
+    PrivacyCurve,
+    checked_delta,
+    checked_epsilon,
+    checked_level,
+    checked_size,
+)
 from dplateau.errors import InvalidInput
 from dplateau.numerics.solve import smallest_where
+from dplateau.numerics.types import FloatArray
 
 _ROUND_UP = 1 + 1e-13
 
@@ -64,6 +71,33 @@ class BestCurve(PrivacyCurve):
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon."""
         return min(curve.epsilon(delta) for curve in self.curves)
+
+
+@dataclass(frozen=True)
+class WorstCurve(PrivacyCurve):
+    """The maximum of several curves: a record is in the data of one of these releases only."""
+
+    curves: tuple[PrivacyCurve, ...]
+
+    def delta(self, epsilon: float) -> float:
+        """Return the largest delta."""
+        return max(curve.delta(epsilon) for curve in self.curves)
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return the largest of all curves' deltas."""
+        return np.asarray(np.max([c.deltas(epsilons, centre) for c in self.curves], axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """Return the largest epsilon."""
+        return max(curve.epsilon(delta) for curve in self.curves)
+
+    def tradeoff(self, fpr: float) -> float:
+        """Return the smallest error rate."""
+        return min(curve.tradeoff(fpr) for curve in self.curves)
+
+    def rdp(self, alpha: float) -> float:
+        """Return the largest divergence."""
+        return max(curve.rdp(alpha) for curve in self.curves)
 
 
 @dataclass(frozen=True)
@@ -198,18 +232,27 @@ class BasicCompositionCurve(PrivacyCurve):
 
     def epsilon(self, delta: float) -> float:
         """Return the best sum of epsilons over the splits tried."""
-        target = checked_delta(delta)
-        if len(self.curves) == 1:
-            return self.curves[0].epsilon(target)
-        equal = [1.0 / len(self.curves)] * len(self.curves)
-        # A release with a steeper curve profits more from a larger share of delta.
-        gains = [max(1e-12, c.epsilon(target / 100) - c.epsilon(target)) for c in self.curves]
-        tilted = [gain / sum(gains) for gain in gains] if math.isfinite(sum(gains)) else equal
-        return min(self._sum(target, shares) for shares in (equal, tilted)) * _ROUND_UP
+        return self._sum(self.split(delta)) * (_ROUND_UP if len(self.curves) > 1 else 1)
 
-    def _sum(self, delta: float, shares: list[float]) -> float:
-        pairs = zip(self.curves, shares, strict=True)
-        return math.fsum(curve.epsilon(delta * share * (1 - 1e-12)) for curve, share in pairs)
+    def split(self, delta: float) -> list[float]:
+        """Return the delta given to each release."""
+        target, count = checked_level(delta), len(self.curves)
+        if count == 1 or target == 0:
+            return [target] * count
+        equal = [target / count * (1 - 1e-12)] * count
+        # A release with a steeper curve profits more from a larger share of delta.
+        gain = {c: max(1e-12, c.epsilon(target / 100) - c.epsilon(target)) for c in self.curves}
+        total = math.fsum(gain[curve] for curve in self.curves)
+        if len(gain) == 1 or not math.isfinite(total):
+            return equal
+        tilted = [target * gain[curve] / total * (1 - 1e-12) for curve in self.curves]
+        return min(equal, tilted, key=self._sum)
+
+    def _sum(self, deltas: list[float]) -> float:
+        """Return the sum of epsilons; equal releases are asked once."""
+        asked = set(zip(self.curves, deltas, strict=True))
+        epsilons = {(curve, delta): curve.epsilon(delta) for curve, delta in asked}
+        return math.fsum(epsilons[one] for one in zip(self.curves, deltas, strict=True))
 
     def delta(self, epsilon: float) -> float:
         """Invert epsilon(delta), rounding up."""

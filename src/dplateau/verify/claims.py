@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dplateau.algorithms import Run
+from dplateau.verify.compose import Curve, Rows
 from dplateau.verify.report import Ledger
 
 
@@ -31,11 +32,19 @@ COMPOSED_TINY = Tolerance(below=1e-3, above=5e-2)
 
 @dataclass(frozen=True)
 class Derived:
-    """The epsilon that the theorem gives with the certificate's witness."""
+    """The epsilon that the theorem gives with the certificate's witness.
+
+    What else is known of the whole curve serves compositions: that it is ``mu``-GDP, that it is an
+    average of products of pairs (``rows``), or an upper bound that is sharp ``near`` an (epsilon,
+    delta).
+    """
 
     epsilon: float
     tolerance: Tolerance
     how: str
+    mu: float | None = None
+    rows: Rows | None = None
+    near: Callable[[float, float], Curve] | None = None
 
 
 @dataclass(frozen=True)

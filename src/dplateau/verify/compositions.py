@@ -70,7 +70,7 @@ def gdp_composition(case: Case) -> Derived:
     total = math.fsum(count * distance**2 for distance, count in _uses(case))
     mu = math.sqrt(total)
     epsilon = gaussian_epsilon(mu, case.delta)
-    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits")
+    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits", mu=mu)
 
 
 def pld_composition(case: Case) -> Derived:

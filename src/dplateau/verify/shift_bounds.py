@@ -218,7 +218,7 @@ def _plan_cost(case: Case, program: Program, plan: dict[str, object], where: str
 def _gaussian(case: Case, sum_of_squares: float) -> Derived:
     mu = math.sqrt(sum_of_squares)
     epsilon = gaussian_epsilon(mu, case.delta)
-    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits")
+    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits", mu=mu)
 
 
 def _shuffled(case: Case, order: str) -> CyclicSGD:
