@@ -105,7 +105,7 @@ def calibrate(
     True
     """
     target = _check.positive("epsilon", epsilon)
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     name = _parameter(run, vary)
     search = _Search(run, name, level, None if bounds is None else tuple(bounds))
     if name in CONVENTIONS:

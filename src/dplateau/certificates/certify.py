@@ -50,7 +50,7 @@ def certify(run: Run, delta: float, *, bounds: Iterable[Bound] | None = None) ->
     4.37718
     """
     chosen = candidates(run) if bounds is None else tuple(bounds)
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     return certificate_of(run, level, survey(run, level, [b for b in chosen if b.sound]))
 
 
@@ -67,13 +67,13 @@ def compare(run: Run, delta: float, *, historical: bool = False) -> Comparison:
     never chosen.
     """
     shown = [bound for bound in BOUNDS if bound.sound or historical]
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     return comparison_of(run, level, survey(run, level, shown))
 
 
 def survey(run: Run, delta: float, bounds: Sequence[Bound]) -> tuple[Finding, ...]:
     """Ask every bound, the tightest answer first and the refusals last."""
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     return tuple(sorted((ask(bound, run, level) for bound in bounds), key=Finding.order))
 
 
@@ -90,6 +90,11 @@ def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certi
                 assumptions=(*base_assumptions(run), *finding.bound.assumptions(run)),
             )
     reasons = "; ".join(f"{finding.bound.title} {finding.reason}" for finding in findings)
+    if delta == 0:
+        raise NotApplicable(
+            "no bound gives a finite epsilon at delta = 0: take delta > 0, or noise_kind='laplace' "
+            f"({reasons})"
+        )
     raise NotApplicable(f"no bound applies: {reasons}")
 
 
@@ -101,6 +106,8 @@ def comparison_of(run: Run, delta: float, findings: Sequence[Finding]) -> Compar
 def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Finding:
     """Ask one bound; with the witness of a run much like this one it answers sooner."""
     reason = bound.refusal(run)
+    if reason is None and delta == 0 and run.noise_kind == "gaussian":
+        reason = "gives no finite epsilon at delta = 0, which Gaussian noise never has"
     if reason is not None:
         return Finding(bound, None, {}, reason)
     witness = bound.plan(run, delta) if near is None else bound.replan(run, delta, near)

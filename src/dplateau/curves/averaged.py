@@ -43,7 +43,7 @@ class AveragedLossCurve(PrivacyCurve):
             raise InvalidInput("the weights of an average are at least 0")
 
     def epsilon(self, delta: float) -> float:
-        """Invert delta(epsilon) on compositions centred at the delta asked for."""
+        """Invert delta(epsilon) on compositions centred at the delta asked for; infinite at 0."""
         target = checked_delta(delta)
         room = target - self.extra_delta * _ROUND_UP
         if room <= 0:

@@ -19,7 +19,8 @@ _TRADEOFF_ROUNDS, _TRADEOFF_POINTS = 4, 8
 class PrivacyCurve(ABC):
     """An upper bound on the privacy loss of one release, at every delta.
 
-    All numbers are claims: ``delta`` and ``epsilon`` round up, ``tradeoff`` rounds down.
+    All numbers are claims: ``delta`` and ``epsilon`` round up, ``tradeoff`` rounds down. At
+    delta = 0 epsilon is infinite unless the privacy loss is bounded (Laplace noise).
     """
 
     @abstractmethod
@@ -90,13 +91,6 @@ def checked_epsilon(epsilon: float) -> float:
 
 
 def checked_delta(delta: float) -> float:
-    """Refuse a delta outside (0, 1]; delta = 0 has no finite epsilon under Gaussian noise."""
-    if math.isnan(delta) or not 0 < delta <= 1:
-        raise InvalidInput(f"delta must lie in (0, 1]; got {delta!r}")
-    return float(delta)
-
-
-def checked_level(delta: float) -> float:
     """Refuse a delta outside [0, 1]; delta = 0 asks for pure epsilon."""
     if math.isnan(delta) or not 0 <= delta <= 1:
         raise InvalidInput(f"delta must lie in [0, 1]; got {delta!r}")

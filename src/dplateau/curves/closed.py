@@ -38,8 +38,11 @@ class GaussianCurve(PrivacyCurve):
         return float(normal.gaussian_delta(checked_epsilon(epsilon), self.mu))
 
     def epsilon(self, delta: float) -> float:
-        """Invert delta(epsilon), rounding up."""
-        return float(normal.gaussian_epsilon(checked_delta(delta), self.mu))
+        """Invert delta(epsilon), rounding up; infinite at delta = 0."""
+        target = checked_delta(delta)
+        if target == 0:
+            return math.inf if self.mu > 0 else 0.0
+        return float(normal.gaussian_epsilon(target, self.mu))
 
     def tradeoff(self, fpr: float) -> float:
         """Return Phi(Phi^{-1}(1 - fpr) - mu), rounded down."""
@@ -78,7 +81,7 @@ class LaplaceCurve(PrivacyCurve):
         return float(normal.laplace_delta(checked_epsilon(epsilon), self.ratio))
 
     def epsilon(self, delta: float) -> float:
-        """Invert delta(epsilon), rounding up; never above ``ratio``."""
+        """Invert delta(epsilon), rounding up; never above ``ratio``, the pure epsilon."""
         return float(normal.laplace_epsilon(checked_delta(delta), self.ratio))
 
     def tradeoff(self, fpr: float) -> float:

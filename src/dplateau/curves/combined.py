@@ -11,7 +11,6 @@ from dplateau.curves.base import (
     PrivacyCurve,
     checked_delta,
     checked_epsilon,
-    checked_level,
     checked_size,
 )
 from dplateau.errors import InvalidInput
@@ -51,6 +50,9 @@ class MixtureCurve(PrivacyCurve):
         """Invert delta(epsilon), rounding up; infinite if ``extra_delta`` alone exceeds delta."""
         target = checked_delta(delta)
         room = target - self.extra_delta * _ROUND_UP
+        if target == 0 and self.extra_delta == 0:
+            used = zip(self.weights, self.curves, strict=True)
+            return max(curve.epsilon(0.0) for weight, curve in used if weight > 0)
         if room <= 0:
             return math.inf
         # Every part at the room left is enough for the average: a bracket that always holds.
@@ -127,6 +129,8 @@ class GroupCurve(PrivacyCurve):
     def epsilon(self, delta: float) -> float:
         """Invert delta(epsilon), rounding up."""
         target = checked_delta(delta)
+        if target == 0:
+            return self.size * self.curve.epsilon(0.0) * _ROUND_UP
         return _searched_epsilon(self, target, max(1e-3, self.curve.epsilon(target)))
 
 
@@ -192,8 +196,10 @@ class AdvancedCompositionCurve(PrivacyCurve):
     count: int
 
     def epsilon(self, delta: float) -> float:
-        """Return the best over the shares of delta."""
+        """Return the best over the shares of delta; infinite at delta = 0."""
         target = checked_delta(delta)
+        if target == 0:
+            return math.inf
         return min(self._epsilon_at(target, share) for share in (0.5, 0.1, 0.01, 0.9, 0.99))
 
     def _epsilon_at(self, target: float, share: float) -> float:
@@ -236,7 +242,7 @@ class BasicCompositionCurve(PrivacyCurve):
 
     def split(self, delta: float) -> list[float]:
         """Return the delta given to each release."""
-        target, count = checked_level(delta), len(self.curves)
+        target, count = checked_delta(delta), len(self.curves)
         if count == 1 or target == 0:
             return [target] * count
         equal = [target / count * (1 - 1e-12)] * count

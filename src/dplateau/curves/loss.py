@@ -34,6 +34,8 @@ class LossCurve(PrivacyCurve):
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of a composition centred where its delta is the one asked for."""
         target = checked_delta(delta)
+        if target == 0:
+            return math.fsum(n * pair.largest_loss for pair, n in self.parts if n) * (1 + 1e-14)
         centre = min(max(target, SMALLEST_TARGET), LARGEST_TARGET)
         return _composed(self.parts, centre).epsilon(min(target, 1 - 1e-16))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.curves.base import PrivacyCurve, checked_epsilon, checked_level
+from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
 from dplateau.errors import NotApplicable
 from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
 from dplateau.numerics.types import FloatArray
@@ -47,7 +47,7 @@ class TabulatedCurve(PrivacyCurve):
 
     def epsilon(self, delta: float) -> float:
         """Invert the chords, rounding up; infinite below the last row's delta."""
-        target, deltas = checked_level(delta), np.array(self.pair.deltas)
+        target, deltas = checked_delta(delta), np.array(self.pair.deltas)
         if target < deltas[-1]:
             return math.inf
         after = int(np.argmax(deltas <= target))

@@ -76,6 +76,11 @@ class TablePair:
         """Whether nothing at all is lost."""
         return self.deltas[0] == 0.0
 
+    @property
+    def largest_loss(self) -> float:
+        """The last corner, if nothing is lost outright."""
+        return self.epsilons[-1] if self.deltas[-1] == 0.0 else math.inf
+
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
         """Hockey stick: chords in e^epsilon, constant beyond the last corner, mirrored below 0."""
         eps = np.asarray(epsilon, dtype=np.float64)

@@ -80,7 +80,17 @@ def pld_composition(case: Case) -> Derived:
     unknown = laplace_swap and isinstance(run, NoisySGD)
     ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
     parts = [(_pair(run, distance), count) for distance, count in _uses(case)]
+    if case.delta == 0:
+        return _pure(case, parts)
     return released_epsilon(parts, case.epsilon, case.delta)
+
+
+def _pure(case: Case, parts: list[tuple[LossPair, int]]) -> Derived:
+    """Add up the largest losses, which only Laplace noise has."""
+    case.ledger.require("pure", case.run.noise_kind == "laplace", "delta = 0 needs bounded losses")
+    ends = [(pair.reach(0.0, order), n) for pair, n in parts for order in (0, 1)]
+    total = max(math.fsum(n * high for (_, high), n in ends[order::2]) for order in (0, 1))
+    return Derived(total, CLOSED, "sum of the largest losses")
 
 
 def pld_replace_group(case: Case) -> Derived:

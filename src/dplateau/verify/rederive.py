@@ -61,7 +61,7 @@ def _opened(found: Any, ledger: Ledger) -> tuple[Case, str]:
     reading.require_envelope(found, reading.SCHEMA, ledger)
     epsilon = reading.number(found, "claimed_epsilon")
     delta = reading.number(found, "claimed_delta")
-    sensible = epsilon >= 0 and 0 < delta < 1
+    sensible = epsilon >= 0 and 0 <= delta < 1
     ledger.require("claim", sensible, f"epsilon {epsilon:.9g} at delta {delta:g}")
     reading.assumptions(found)
     reading.word(found, "citation")

@@ -342,8 +342,8 @@ def _derived_holds(case: Case, name: str, derived: Derived) -> Holds:
     def again(epsilon: float, delta: float) -> bool:
         if epsilon >= case.epsilon and delta >= case.delta:
             return True
-        if not 0 < delta < 1:
-            return delta == 1
+        if delta == 1:
+            return True
         asked = replace(case, epsilon=epsilon, delta=delta, ledger=Ledger())
         return THEOREMS[name](asked).epsilon <= epsilon
 
