@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from dplateau.curves.base import (
     PrivacyCurve,
     checked_delta,
@@ -16,6 +18,7 @@ from dplateau.curves.base import (
 from dplateau.errors import InvalidInput
 from dplateau.numerics import normal
 from dplateau.numerics.pairs import DominatingPair, LaplacePair, PoissonPair
+from dplateau.numerics.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,10 @@ class GaussianCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Return the Gaussians' hockey-stick divergence (Dong-Roth-Su, Corollary 2.13)."""
         return float(normal.gaussian_delta(checked_epsilon(epsilon), self.mu))
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return all hockey sticks at once."""
+        return np.asarray(normal.gaussian_delta(np.asarray(epsilons, dtype=np.float64), self.mu))
 
     def epsilon(self, delta: float) -> float:
         """Invert delta(epsilon), rounding up; infinite at delta = 0."""

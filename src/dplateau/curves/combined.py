@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from dplateau.numerics.solve import smallest_where
 from dplateau.numerics.types import FloatArray
 
 _ROUND_UP = 1 + 1e-13
+# Deltas tried where only epsilon(delta) has a formula: any list is valid.
+_LEVELS = 500
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,12 @@ class MixtureCurve(PrivacyCurve):
         eps = checked_epsilon(epsilon)
         parts = (w * c.delta(eps) for w, c in zip(self.weights, self.curves, strict=True) if w > 0)
         return min(1.0, math.fsum([*parts, self.extra_delta]) * _ROUND_UP)
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return the average of all parts' deltas."""
+        pairs = zip(self.weights, self.curves, strict=True)
+        total = sum(w * curve.deltas(epsilons, centre) for w, curve in pairs if w > 0)
+        return np.minimum((total + self.extra_delta) * _ROUND_UP, 1.0)
 
     def epsilon(self, delta: float) -> float:
         """Invert delta(epsilon), rounding up; infinite if ``extra_delta`` alone exceeds delta."""
@@ -126,6 +135,15 @@ class GroupCurve(PrivacyCurve):
         log_sum = float(np.logaddexp.reduce(steps))
         return min(1.0, math.exp(min(0.0, log_sum + math.log(one))) * _ROUND_UP)
 
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return all sums at once."""
+        each = np.asarray(epsilons, dtype=np.float64) / self.size
+        one = self.curve.deltas(each, centre / self.size)
+        logs = np.logaddexp.reduce(np.arange(self.size)[:, None] * each, axis=0)
+        with np.errstate(divide="ignore"):
+            total = np.exp(np.minimum(logs + np.log(one), 0.0))
+        return np.asarray(np.minimum(total * (1 + 1e-12), 1.0))
+
     def epsilon(self, delta: float) -> float:
         """Invert delta(epsilon), rounding up."""
         target = checked_delta(delta)
@@ -202,6 +220,12 @@ class AdvancedCompositionCurve(PrivacyCurve):
             return math.inf
         return min(self._epsilon_at(target, share) for share in (0.5, 0.1, 0.01, 0.9, 0.99))
 
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return the least delta of a fine list whose epsilon is small enough."""
+        levels, reached = _staircase(self, centre)
+        place = np.searchsorted(reached, epsilons, side="right") - 1
+        return np.where(place >= 0, levels[np.maximum(place, 0)], 1.0)
+
     def _epsilon_at(self, target: float, share: float) -> float:
         each = self.step.epsilon(target * (1 - share) / self.count)
         spread = each * math.sqrt(2 * self.count * math.log(1 / (share * target)))
@@ -210,6 +234,13 @@ class AdvancedCompositionCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Invert epsilon(delta), rounding up."""
         return _delta_where(self, checked_epsilon(epsilon))
+
+
+@lru_cache(maxsize=4)
+def _staircase(curve: PrivacyCurve, centre: float) -> tuple[FloatArray, FloatArray]:
+    """Return falling deltas and an epsilon for each, never falling."""
+    levels = np.geomspace(1.0, centre * 1e-6, _LEVELS)
+    return levels, np.maximum.accumulate([curve.epsilon(float(level)) for level in levels])
 
 
 def _searched_epsilon(curve: PrivacyCurve, delta: float, first: float) -> float:

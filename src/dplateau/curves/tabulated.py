@@ -77,7 +77,8 @@ def tabulate(curve: PrivacyCurve, delta: float, *, margin: float = 0.0) -> Table
 def _rows(curve: PrivacyCurve, delta: float) -> FloatArray:
     """Return where to read the curve: up to where what is left is lost without regret."""
     scout = np.r_[0.0, np.geomspace(1e-6, WIDEST_EPSILON, _SCOUTS)]
-    found = curve.deltas(scout, delta)
+    # What holds at one epsilon holds at every larger one, whatever a loose curve says there.
+    found = np.minimum.accumulate(curve.deltas(scout, delta))
     if not found[-1] < delta:
         raise NotApplicable(
             f"no table of this curve: its delta is {found[-1]:.3g} at epsilon "

@@ -12,10 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
+from dplateau.verify.compose import Rows
 from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
@@ -24,6 +27,7 @@ from dplateau.verify.facts import (
     require_contraction,
     smallest_batch,
 )
+from dplateau.verify.losses import LaplacePair
 from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP, epsilon_at, gaussian_delta, laplace_delta
 from dplateau.verify.renyi import sampled_epsilon
@@ -108,7 +112,11 @@ def mixing_rdp(case: Case) -> Derived:
 
 def _last_record(case: Case, facts: Facts) -> Derived:
     epsilon = epsilon_at(lambda eps: facts.stick(eps, facts.step), case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"one use, moved by {facts.step:.9g} of the noise")
+    how = f"one use, moved by {facts.step:.9g} of the noise"
+    if not facts.laplace:
+        return Derived(float(epsilon), CLOSED, how, mu=float(facts.step))
+    pair = LaplacePair(float(facts.step), 1.0)
+    return Derived(float(epsilon), CLOSED, how, rows=Rows((pair,), np.ones((1, 1)), (1.0,), 0.0))
 
 
 # --- averages over the number of later steps -----------------------------------------------------

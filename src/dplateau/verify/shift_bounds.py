@@ -249,8 +249,10 @@ def _averaged(case: Case, run: CyclicSGD, program: Callable[[int, int], Program]
         total = _plan_cost(case, program(firsts[i], uses), reading.record(group, "plan"), f"[{i}]")
         weights.append(share)
         mus.append(math.sqrt(total))
-    epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"average of {len(mus)} Gaussian curves, fifty digits")
+    curve = mixture(weights, mus)
+    epsilon = epsilon_at(curve, case.delta, case.epsilon)
+    how = f"average of {len(mus)} Gaussian curves, fifty digits"
+    return Derived(float(epsilon), CLOSED, how, near=lambda *_: lambda eps: float(curve(eps)))
 
 
 def _shares(case: Case, run: CyclicSGD, firsts: list[int]) -> list[float]:
