@@ -6,6 +6,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
@@ -310,6 +311,24 @@ def test_foreign_parts_state_one_thing() -> None:
     hopeful = privacy_loss_distribution.from_gaussian_mechanism(1.0, pessimistic_estimate=False)
     with pytest.raises(InvalidInput, match="rounds optimistically"):
         foreign(neighbors="replace", pld=hopeful)
+
+
+def test_a_numerical_budget_is_no_filter() -> None:
+    """docs/theory/releases.md: each path costs 1e-5, choosing by the outcome almost twice that."""
+    first = foreign(mu=0.15, neighbors="add_remove")
+    gaussian = foreign(mu=0.2222, neighbors="add_remove")
+    response = foreign(epsilon=0.4886, delta=0.0, neighbors="add_remove")
+    paths = [compose([first, second], 1e-5).delta(1.0) for second in (gaussian, response)]
+    assert paths == pytest.approx([1e-5, 1e-5], rel=0.02)
+    loss = np.linspace(0.15**2 / 2 - 1.8, 0.15**2 / 2 + 1.8, 20001)
+    law = np.exp(-(((loss - 0.15**2 / 2) / 0.15) ** 2) / 2)
+    law /= law.sum()
+    left = [
+        part.curve.loss_parts()[0][0].delta(1.0 - loss, "remove") for part in (gaussian, response)
+    ]
+    apart = [float(law @ one) for one in left]
+    assert apart == pytest.approx(paths, rel=0.02)
+    assert float(law @ np.maximum(*left)) == pytest.approx(1.9e-5, rel=0.02)
 
 
 def test_nothing_to_compose_is_refused() -> None:

@@ -150,7 +150,11 @@ def released_epsilon(
 
     first = starting_interval(rows, claimed)
     found = derived(evaluate, first, (claimed, delta), "dp-accounting")
-    return replace(found, rows=rows)
+
+    def sharp_near(eps: float, level: float) -> Curve:
+        return composed_curve(rows, first / 4, eps, level)
+
+    return replace(found, rows=rows, near=sharp_near)
 
 
 def released_epsilon_of_two(
