@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -42,12 +43,11 @@ from dplateau.numerics.pairs import LaplacePair
 ONE = LaplaceCurve(0.5)
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)
 BALL = Ball(1.0)
+LINE: dict[str, Any] = {"noise_kind": "laplace", "dimension": 1}
 # (run, pure epsilon): a use costs sqrt(2) / z, amplified by sampling to log(1 + q (e^eps - 1)).
 PURE: list[tuple[Run, float]] = [
     (
-        NoisyGD(
-            n=9, steps=4, noise_multiplier=4.0, noise_kind="laplace", release="all", dimension=1
-        ),
+        NoisyGD(n=9, steps=4, noise_multiplier=4.0, release="all", **LINE),
         math.sqrt(2),
     ),
     (
