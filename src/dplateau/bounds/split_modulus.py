@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dplateau.algorithms import LossGeometry, NoisySGD, Run
+from dplateau.algorithms import FixedSize, LossGeometry, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.poisson import COARSE, why_no_capped_contraction, why_not_poisson
@@ -46,7 +46,7 @@ _NOTHING_KNOWN = (
 class Swapped:
     """A run under one class of losses; ``step`` is 2 eta L / b, the reach of a replacement."""
 
-    run: NoisySGD
+    run: Run
     modulus: Modulus
     bend: LossGeometry | None
     step: float
@@ -111,19 +111,19 @@ class SplitModulusBound(Bound):
     """The split form for any modulus; subclasses say how batches are drawn."""
 
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
     note = "docs/theory/split_noise.md"
 
     @abstractmethod
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return the largest batch that is not charged to delta."""
 
     @abstractmethod
-    def settings(self, run: NoisySGD, cap: BatchCap) -> dict[str, Swapped]:
+    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return what is known under each class of losses that no contraction bound covers."""
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Try classes of losses, numbers of last steps and splits; keep the smallest epsilon."""
-        assert isinstance(run, NoisySGD)
         cap = self.cap(run, delta)
         found: list[tuple[float, Witness]] = []
         for losses, setting in self.settings(run, cap).items():
@@ -141,7 +141,6 @@ class SplitModulusBound(Bound):
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Check that the plan absorbs the start, and compose shifts and swaps."""
-        assert isinstance(run, NoisySGD)
         cap = cap_of(run, int(witness["batch_cap"]))
         setting = self.settings(run, cap).get(str(witness["losses"]))
         if setting is None:
@@ -165,7 +164,6 @@ class SplitModulusBound(Bound):
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the classes of losses, one of which is used."""
-        assert isinstance(run, NoisySGD)
         classes = tuple(self.settings(run, self.cap(run, 1e-9)))
         return geometry_assumptions(run, classes, bounded=True)
 
@@ -285,9 +283,9 @@ class FixedSizeModulus(SplitModulusBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for fixed-size batches, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "fixed":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='fixed'; yours is {found}"
+        about = why_not_about(run, FixedSize)
+        if about is not None:
+            return about
         if has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
         reason = why_no_geometry(run)
@@ -295,11 +293,11 @@ class FixedSizeModulus(SplitModulusBound):
             return _NOTHING_KNOWN
         return reason
 
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return b itself: no batch is larger."""
         return cap_of(run, int(run.batch_size))
 
-    def settings(self, run: NoisySGD, cap: BatchCap) -> dict[str, Swapped]:
+    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return the moduli of maps of exactly b records."""
         assert run.loss is not None
         maps = StepMap(run.loss, run.l2, least_fraction=1.0, most_fraction=1.0)
@@ -318,16 +316,15 @@ class PoissonReplaceModulus(SplitModulusBound):
         reason = why_not_poisson(run)
         if reason is not None:
             return reason
-        assert isinstance(run, NoisySGD)
         if run.neighbors != "replace":
             return "is about neighbors='replace'; yours is 'add_remove'"
         return None if self.settings(run, self.cap(run, 1e-9)) else _NOTHING_KNOWN
 
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return the cap of Poisson batches."""
         return tail_cap(run, delta)
 
-    def settings(self, run: NoisySGD, cap: BatchCap) -> dict[str, Swapped]:
+    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return the moduli of the capped step map."""
         contracts = why_no_capped_contraction(run) is None
         return _settings(run, capped_step_map(run, cap), contracts, None)
@@ -339,7 +336,7 @@ class PoissonReplaceModulus(SplitModulusBound):
 
 
 def _settings(
-    run: NoisySGD, maps: StepMap, contracts: bool, bend: LossGeometry | None
+    run: Run, maps: StepMap, contracts: bool, bend: LossGeometry | None
 ) -> dict[str, Swapped]:
     eta, nu, record_step = run.learning_rate, run.iterate_std, run.record_step
     assert isinstance(eta, float)

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
-from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.batch_cap import BatchCap, cap_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.poisson import (
     COARSE,
@@ -28,12 +28,11 @@ from dplateau.bounds.poisson import (
     Start,
     averaged_start,
     best_last_steps,
+    cut_start,
     setting_of,
     shortened,
-    why_no_capped_contraction,
-    why_not_poisson,
+    start_levels,
 )
-from dplateau.bounds.poisson_forms import cut_start, start_levels
 from dplateau.bounds.step_maps import why_no_contraction
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
@@ -48,18 +47,18 @@ class SplitNoiseBound(Bound):
     """The split form; subclasses say how batches are drawn and how far a swap reaches."""
 
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
 
     @abstractmethod
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return the largest batch."""
 
     @abstractmethod
-    def swap(self, run: NoisySGD, setting: Setting, start: float) -> float:
+    def swap(self, run: Run, setting: Setting, start: float) -> float:
         """Return how far two runs' swaps differ from a start on, in units of the noise."""
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Search the number of last steps and the split."""
-        assert isinstance(run, NoisySGD)
         cap = self.cap(run, delta)
         setting = doubled(setting_of(run, cap))
 
@@ -97,7 +96,7 @@ class SplitNoiseBound(Bound):
 
     def _surrogate(
         self,
-        run: NoisySGD,
+        run: Run,
         setting: Setting,
         last_steps: int,
         start: Start,
@@ -121,7 +120,6 @@ class SplitNoiseBound(Bound):
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Return the composition of every start's Gaussian with the sampled swaps."""
-        assert isinstance(run, NoisySGD)
         setting = doubled(setting_of(run, cap_of(run, int(witness["batch_cap"]))))
         last_steps, share = int(witness["last_steps"]), float(witness["swap_share"])
         start = averaged_start(setting, last_steps, tuple(witness["edges"]))
@@ -169,33 +167,6 @@ def absorbing_cost(setting: Setting, last_steps: int, start: float, share: float
     return steps.decayed(start) ** 2 / (squares * (1 - share))
 
 
-class PoissonReplaceSplit(SplitNoiseBound):
-    """Poisson batches: a swap moves a step by at most twice the record's step."""
-
-    name = "poisson_replace_split"
-    note = "docs/theory/split_noise.md"
-    title = "Hidden-state Poisson SGD, replace, split noise"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 1")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive Poisson descent with replaced records, if so."""
-        reason = why_not_poisson(run)
-        if reason is not None:
-            return reason
-        assert isinstance(run, NoisySGD)
-        if run.neighbors != "replace":
-            return "is about neighbors='replace'; yours is 'add_remove'"
-        return why_no_capped_contraction(run)
-
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
-        """Return the cap of Poisson batches."""
-        return batch_cap(run, delta)
-
-    def swap(self, run: NoisySGD, setting: Setting, start: float) -> float:
-        """Return twice the record's step (``setting`` is doubled already)."""
-        return setting.step
-
-
 class FixedSizeSplit(SplitNoiseBound):
     """Batches of exactly b records: d = (eta / b)(2L + min(2L, M u)) at distance u.
 
@@ -210,18 +181,18 @@ class FixedSizeSplit(SplitNoiseBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive descent on fixed-size batches, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "fixed":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='fixed'; yours is {found}"
+        about = why_not_about(run, FixedSize)
+        if about is not None:
+            return about
         if has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
         return why_no_contraction(run)
 
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return b itself: no batch is larger."""
         return BatchCap(records=int(run.batch_size), extra_delta=0.0)
 
-    def swap(self, run: NoisySGD, setting: Setting, start: float) -> float:
+    def swap(self, run: Run, setting: Setting, start: float) -> float:
         """Return the swap's reach at the start, where the distance is largest."""
         assert run.loss is not None
         eta = run.learning_rate

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.algorithms import _check
+from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.composition import (
     METHODS,
@@ -25,7 +26,7 @@ from dplateau.certificates.composition import (
     renyi_curve,
     row_of,
 )
-from dplateau.certificates.foreign import ForeignPart
+from dplateau.certificates.foreign import ForeignPart, unit_of
 from dplateau.curves import (
     BasicCompositionCurve,
     GaussianCurve,
@@ -38,8 +39,8 @@ from dplateau.curves import (
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
 
-# Room for a second derivation on grids of its own: on the claim, and on every row of a table.
-_CLAIM_MARGIN, _ROW_MARGIN = 1e-3, 2e-3
+# Room for a second derivation on grids of its own, on every row of a table.
+_ROW_MARGIN = 2e-3
 # The same for numbers that have closed forms on both sides.
 _CLOSED_MARGIN = 1e-9
 Listed = list[tuple[Part, int]]
@@ -71,6 +72,7 @@ def compose(
     _check.choice("records", records, ("same", "disjoint"))
     listed = _counted(_checked_parts(parts), flat=records == "same")
     if records == "disjoint":
+        _require_single_records(listed)
         entries = tuple(Entry(part, count, None) for part, count in listed)
         worst = max(_epsilon(part, level) for part, _ in listed)
         return _smallest([Composition(entries, records, "worst part", worst, level)], level)
@@ -148,9 +150,20 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
     if len(relations) > 1:
         units = ", ".join(sorted(unit for _, unit in relations))
         raise InvalidInput(
-            f"the parts speak of different units ({units}); state what protects the same unit"
+            f"the parts speak of different units ({units}); state what protects the same unit "
+            "(certify all runs with the same group_size=)"
         )
     return found
+
+
+def _require_single_records(listed: Listed) -> None:
+    """Refuse larger units on disjoint records: a unit may have records in several parts."""
+    units = {unit for part, _ in listed for _, unit in _relations(part)} - {"record"}
+    if units:
+        raise InvalidInput(
+            f"disjoint records are about neighbors of one record; a {units.pop()} may be spread "
+            'over several parts (records="same" covers that)'
+        )
 
 
 def _relations(part: Part) -> Iterator[tuple[str, str]]:
@@ -160,7 +173,7 @@ def _relations(part: Part) -> Iterator[tuple[str, str]]:
     elif isinstance(part, ForeignPart):
         yield part.neighbors, part.unit
     else:
-        yield part.run.neighbors, "record"
+        yield part.run.neighbors, unit_of(part.run.group_size)
 
 
 def _counted(parts: list[Part], *, flat: bool) -> Listed:
@@ -208,7 +221,7 @@ def _losses(listed: Listed, delta: float) -> Iterator[_Found]:
     except NotApplicable:
         return
     if not all(isinstance(entry.law, GaussianCurve) for entry in entries):
-        yield _Found("PLD composition", entries, _CLAIM_MARGIN)
+        yield _Found("PLD composition", entries, COMPOSED_MARGIN)
 
 
 def _law(part: Part, delta: float) -> PrivacyCurve:
@@ -218,10 +231,17 @@ def _law(part: Part, delta: float) -> PrivacyCurve:
         return law
     if isinstance(curve, TabulatedCurve):
         return curve
-    pairs = curve.loss_parts() if isinstance(part, Certificate) else None
+    pairs = curve.loss_parts() if _proves_pairs(part) else None
     if pairs is not None:
-        return LossCurve(pairs)
+        return LossCurve(pairs, extra_delta=curve.extra_delta)
     return TabulatedCurve(tabulate(curve, delta, margin=_ROW_MARGIN))
+
+
+def _proves_pairs(part: Part) -> bool:
+    """Return whether a part's proof itself is about the pairs, not extended to a group."""
+    if not isinstance(part, Certificate):
+        return False
+    return part.run.group_size == 1 or part.theorem.knows_groups
 
 
 def _renyi(listed: Listed, delta: float) -> Iterator[_Found]:
@@ -260,5 +280,9 @@ def _row(part: Part, delta: float) -> TabulatedCurve | None:
 
 def _epsilon(part: Part, delta: float) -> float:
     """Return a part's epsilon; other than its own claim, with room for a second derivation."""
-    stated = isinstance(part, ForeignPart) or part.claimed_delta == delta
-    return part.epsilon(delta) * (1 if stated else 1 + _CLAIM_MARGIN)
+    epsilon = part.epsilon(delta)
+    if isinstance(part, ForeignPart) or part.claimed_delta == delta:
+        return epsilon
+    if isinstance(part, Certificate):
+        return part.theorem.claim(epsilon)
+    return epsilon * (1 + COMPOSED_MARGIN)

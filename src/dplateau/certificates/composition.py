@@ -207,7 +207,11 @@ def _mus(entries: tuple[Entry, ...]) -> list[tuple[float, int]]:
 
 
 def _losses_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
-    """Compose pairs and tables as they are, and all Gaussian laws as one."""
+    """Compose pairs and tables as they are, and all Gaussian laws as one.
+
+    A part that fails with chance x is dominated by its pairs with a mass of x at infinite loss
+    added, in both orders; what a product of such pairs has there is prod (1 + x) - 1 at most.
+    """
     gaussian = _gaussian_curve(entries)
     parts = [*(gaussian.loss_parts() or ())]
     for entry in entries:
@@ -216,7 +220,8 @@ def _losses_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
             raise InvalidInput("not a whole composition: a part lacks its law")
         if not isinstance(entry.law, GaussianCurve):
             parts += [(pair, entry.count * count) for pair, count in own]
-    return LossCurve(tuple(parts))
+    failing = math.fsum(e.count * e.law.extra_delta for e in entries if e.law is not None)
+    return LossCurve(tuple(parts), extra_delta=math.expm1(failing) * (1 + 1e-14))
 
 
 def renyi_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
@@ -268,7 +273,7 @@ def _entry_from_dict(item: Any) -> Entry:
         pairs = part.curve.loss_parts()
         if pairs is None:
             raise InvalidInput("not a composition: a part without pairs claims to have some")
-        return Entry(part, count, LossCurve(pairs))
+        return Entry(part, count, LossCurve(pairs, extra_delta=part.curve.extra_delta))
     return Entry(part, count, law_from_dict(law))
 
 

@@ -140,6 +140,11 @@ class _LossDistribution(PrivacyCurve):
         return max(0.0, float(self.pld.get_epsilon_for_delta(delta)))
 
 
+def unit_of(group_size: int) -> str:
+    """Return the unit in which neighbors of a run differ."""
+    return "record" if group_size == 1 else f"group of {group_size} records"
+
+
 def law_to_dict(curve: PrivacyCurve) -> dict[str, Any]:
     """Return a law as JSON-ready data; pairs are the certificate's own and need no numbers."""
     if isinstance(curve, GaussianCurve):

@@ -81,8 +81,8 @@ class AveragedLossCurve(PrivacyCurve):
         return np.asarray(np.minimum(found + self.extra_delta * _ROUND_UP, 1.0))
 
     def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
-        """Return the pairs if there is one row and nothing fails: then it is a plain product."""
-        if len(self.counts) > 1 or self.weights != (1.0,) or self.extra_delta > 0:
+        """Return the pairs if there is one row: then it is a plain product."""
+        if len(self.counts) > 1 or self.weights != (1.0,):
             return None
         return tuple((pair, n) for pair, n in zip(self.pairs, self.counts[0], strict=True) if n)
 

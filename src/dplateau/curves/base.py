@@ -23,6 +23,9 @@ class PrivacyCurve(ABC):
     delta = 0 epsilon is infinite unless the privacy loss is bounded (Laplace noise).
     """
 
+    # What fails outright with this chance, and is charged to delta beside everything else.
+    extra_delta: float = 0.0
+
     @abstractmethod
     def delta(self, epsilon: float) -> float:
         """Return a delta for which the release is (epsilon, delta)-private; epsilon >= 0."""
@@ -78,7 +81,8 @@ class PrivacyCurve(ABC):
     def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
         """Return the dominating pairs (and their repeats) this curve is made of, if it is so made.
 
-        Curves that have them compose exactly, as privacy-loss distributions.
+        Curves that have them compose exactly, as privacy-loss distributions; ``extra_delta`` comes
+        on top of the pairs, in both orders.
         """
         return None
 

@@ -86,7 +86,10 @@ class BestCurve(PrivacyCurve):
 
 @dataclass(frozen=True)
 class WorstCurve(PrivacyCurve):
-    """The maximum of several curves: a record is in the data of one of these releases only."""
+    """The maximum of the curves of several cases, one of which is the true one.
+
+    For instance: how a group is split, or which of several releases has the record in its data.
+    """
 
     curves: tuple[PrivacyCurve, ...]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 from scipy import special
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
 from dplateau.verify import reading
 from dplateau.verify.claims import Case
 from dplateau.verify.coins import CoinSum, coin_sum
@@ -17,18 +18,14 @@ from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP
 
 _CELLS = 1 << 13
-# Grid points by which the law of the start may be misplaced, and the relative error of its tails.
-_CELLS_OFF = 3
-_TAIL_RTOL = 0.02
-# Chances below this share of delta are not told from zero.
-_TAIL_SHARE = 1e-5
+_SCHEMES: dict[str, Scheme] = {"poisson": Poisson, "fixed": FixedSize}
 
 
 @dataclass(frozen=True)
 class Sampled:
     """A sampled run with lengths in units of the noise: what one inclusion moves, the diameter."""
 
-    run: NoisySGD
+    run: Run
     eta: float
     nu: float
     contraction: float
@@ -48,22 +45,26 @@ class Sampled:
         return min(self.diameter, self.step * total)
 
 
-def require_sampled(case: Case, sampling: str, neighbors: str) -> NoisySGD:
+def require_sampled(case: Case, sampling: str, neighbors: str) -> Run:
     """Require the kind of batches and of neighbours that a theorem is about."""
     run, ledger = case.run, case.ledger
     require_hidden(run, ledger)
-    ledger.require("algorithm", isinstance(run, NoisySGD), f"{run.kind} draws random batches")
-    assert isinstance(run, NoisySGD)
-    ledger.require("sampling", run.sampling == sampling, f"the sampling is {run.sampling!r}")
+    require_sampling(case, sampling)
     ledger.require("neighbours", run.neighbors == neighbors, f"they are {run.neighbors!r}")
     return run
 
 
-def require_cap(case: Case, run: NoisySGD) -> tuple[int, float]:
+def require_sampling(case: Case, sampling: str) -> None:
+    """Require the kind of random batches that a theorem is about."""
+    wanted = isinstance(case.run.batches, _SCHEMES[sampling])
+    case.ledger.require("sampling", wanted, f"this is {case.run.described}")
+
+
+def require_cap(case: Case, run: Run) -> tuple[int, float]:
     """Check the cap on batches and what exceeding it costs: T P(Bin(n, q) > cap)."""
     cap = reading.whole(case.witness, "batch_cap")
     stored = reading.number(case.witness, "extra_delta")
-    if run.sampling == "fixed":
+    if isinstance(run.batches, FixedSize):
         case.ledger.require("batch cap", cap == run.batch_size, f"{cap} of {run.batch_size:g}")
         cost = 0.0
     else:
@@ -95,7 +96,7 @@ def binomial_tail(most: int, trials: int, rate: float) -> float:
     return total
 
 
-def contractive_setting(case: Case, run: NoisySGD, factor: int) -> Sampled:
+def contractive_setting(case: Case, run: Run, factor: int) -> Sampled:
     """Return the setting of a contraction bound; one inclusion moves ``factor`` record steps."""
     stage = require_constant(run, case.ledger)
     losses = reading.word(case.witness, "losses")
@@ -127,11 +128,8 @@ class Start:
     beyond: float
 
 
-def require_start(case: Case, setting: Sampled, delta: float) -> Start:
-    """Check that the stored chances are not below those of the law of sum_j c^j I_j.
-
-    ``delta`` is the level at which they matter.
-    """
+def require_start(case: Case, setting: Sampled) -> Start:
+    """Read the distances, and bound their chances anew by the law of sum_j c^j I_j."""
     witness, ledger = case.witness, case.ledger
     last_steps = reading.whole(witness, "last_steps", 1)
     before = setting.run.steps - last_steps
@@ -142,44 +140,23 @@ def require_start(case: Case, setting: Sampled, delta: float) -> Start:
     ledger.require("start", shapes, f"{len(edges)} distances with {len(weights)} chances")
     total = math.fsum([*weights, beyond])
     ledger.require("chances", abs(total - 1) <= 1e-11, f"they sum to {total:.15g}")
-    # Tails from the small end, so that rare starts keep their digits.
-    tails = [beyond]
-    for weight in reversed(weights[1:]):
-        tails.append(tails[-1] + weight)
-    for k, (edge, tail) in enumerate(zip(edges, reversed(tails), strict=True)):
-        least = _least_tail(setting, before, edge)
-        detail = f"P(start > {edge:.6g}): stored {tail:.6g}, derived {least:.6g}"
-        ledger.require(
-            f"chance[{k}]", tail >= least * (1 - _TAIL_RTOL) - _TAIL_SHARE * delta, detail
-        )
-    return Start(last_steps, edges, weights, beyond)
+    tails = [1.0]
+    for edge in edges:
+        tails.append(min(tails[-1], _tail(setting, before, edge)))
+    return Start(last_steps, edges, [a - b for a, b in pairwise(tails)], tails[-1])
 
 
-def _least_tail(setting: Sampled, before: int, edge: float) -> float:
-    """Return what the chance of a larger start cannot be below, up to the stated tolerance."""
+def _tail(setting: Sampled, before: int, edge: float) -> float:
+    """Return an upper bound on the chance of a larger start."""
     if edge >= setting.largest_start(before) * (1 - 1e-11):
         return 0.0
     point = edge / setting.step
     if setting.contraction == 1:
         return binomial_tail(math.floor(point * (1 + 1e-12)), before, setting.rate)
     law = _law(setting.contraction, setting.rate, before)
-    return law.tail(point + _CELLS_OFF * law.cell)
+    return law.tail(point)
 
 
 @lru_cache(maxsize=32)
 def _law(contraction: float, rate: float, count: int) -> CoinSum:
-    return coin_sum(contraction, rate, count, _CELLS)
-
-
-def rising_counts(case: Case, levels: list[float], rows: int, total: int) -> list[list[int]]:
-    """Read how many steps take each shift of (0, *levels), one row for each start."""
-    found = []
-    listed = reading.rows(case.witness, "counts")
-    for i, row in enumerate(listed):
-        fits = isinstance(row, list) and len(row) == len(levels) + 1
-        if not fits:
-            raise reading.Malformed(f"counts[{i}] must hold {len(levels) + 1} numbers")
-        found.append([reading.as_whole(n, f"counts[{i}][{j}]") for j, n in enumerate(row)])
-    ok = len(found) == rows and all(sum(row) == total for row in found)
-    case.ledger.require("counts", ok, f"{len(found)} rows that sum to {total} steps each")
-    return found
+    return coin_sum(contraction, rate, count, _CELLS, "up")
