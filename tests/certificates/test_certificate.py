@@ -172,8 +172,9 @@ def test_groups() -> None:
 def test_refusals_name_what_is_possible() -> None:
     with pytest.raises(NotApplicable, match=r"use epsilon\(delta\), delta\(epsilon\) or tradeoff"):
         SAMPLED.rdp(2.0)
-    with pytest.raises(InvalidInput, match=r"delta must lie in \(0, 1\]"):
-        SAMPLED.epsilon(0.0)
+    with pytest.raises(InvalidInput, match=r"delta must lie in \[0, 1\]"):
+        SAMPLED.epsilon(-0.1)
+    assert SAMPLED.epsilon(0.0) == math.inf
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.kind}-{run.release.name}")

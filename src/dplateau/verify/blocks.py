@@ -26,7 +26,7 @@ from dplateau.verify import reading
 from dplateau.verify._dp_accounting import FloatArray
 from dplateau.verify.block_pairs import BlockPair
 from dplateau.verify.claims import COMPOSED, Case, Derived
-from dplateau.verify.compose import Rows
+from dplateau.verify.compose import Curve, Rows
 from dplateau.verify.facts import Blocks, blocks_of, stages, together
 from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
@@ -116,8 +116,17 @@ def _derived(case: Case, run: Run, splits: list[tuple[int, int]]) -> Derived:
         blocks_epsilon(stretches, edges, split, diameter, (case.epsilon, case.delta), extra)
         for split in splits
     ]
-    worst = max(found, key=lambda derived: derived.epsilon)
-    return replace(worst, excess=_EXCESS)
+    worst = replace(max(found, key=lambda derived: derived.epsilon), excess=_EXCESS)
+    if len(found) == 1:
+        return worst
+    # No split need be the worst one everywhere.
+    nears = [derived.near for derived in found if derived.near is not None]
+
+    def near(epsilon: float, delta: float) -> Curve:
+        curves = [one(epsilon, delta) for one in nears]
+        return lambda eps: max((curve(eps) for curve in curves), default=extra)
+
+    return replace(worst, rows=None, near=near)
 
 
 # --- the run, by lag -----------------------------------------------------------------------------

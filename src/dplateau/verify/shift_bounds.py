@@ -350,8 +350,10 @@ def _averaged(case: Case, run: Run, program: Callable[[int, int], Program]) -> D
         total = _plan_cost(case, program(firsts[i], uses), reading.record(group, "plan"), f"[{i}]")
         weights.append(share)
         mus.append(math.sqrt(total) * (1 + _ROUNDING))
-    epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"average of {len(mus)} Gaussian curves, fifty digits")
+    curve = mixture(weights, mus)
+    epsilon = epsilon_at(curve, case.delta, case.epsilon)
+    how = f"average of {len(mus)} Gaussian curves, fifty digits"
+    return Derived(float(epsilon), CLOSED, how, near=lambda *_: lambda eps: float(curve(eps)))
 
 
 def _averaged_positions(case: Case, run: Run) -> Derived:
