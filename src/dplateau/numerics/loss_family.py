@@ -25,7 +25,7 @@ _MOST_CELLS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class LossFamily:
-    """One composition for each row of counts, in both orders."""
+    """One composition for each row of counts, in both orders unless they are the same."""
 
     target_delta: float
     rows: dict[Order, tuple[ComposedLoss, ...]]
@@ -63,11 +63,12 @@ def compose_family(
     total = int(counts.sum(axis=1).max())
     tail = target_delta * pl._TAIL_SHARE / max(total, 1)
     step = _step(pairs, counts, target_delta, tail, rtol)
+    orders = ORDERS[:1] if all(pair.symmetric for pair in pairs) else ORDERS
     rows = {
         order: _compose_rows(
             [pl.discretise(pair, order, step, tail) for pair in pairs], counts, target_delta
         )
-        for order in ORDERS
+        for order in orders
     }
     return LossFamily(target_delta, rows)
 
