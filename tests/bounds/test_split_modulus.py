@@ -143,7 +143,7 @@ def test_flat_losses_are_all_alike(sampling: Any) -> None:
         **OPTIONS | {"sampling": sampling},
         loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1e-9),
     )
-    name = "fixed_size_split" if sampling == "fixed" else "poisson_replace_split"
+    name = "fixed_size_averaged" if sampling == "fixed" else "poisson_replace_split"
     assert found[0] >= epsilon(bound_named(name), contractive) * (1 - 1e-2)
 
 

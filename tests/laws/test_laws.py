@@ -265,12 +265,13 @@ GEOMETRIC: dict[str, Run] = {
         **{**SAMPLED, "noise_multiplier": 6.0}, neighbors="replace", domain=Ball(0.05)
     ),
     "poisson_replace_group": NoisySGD(**SAMPLED, neighbors="replace", domain=Ball(0.05)),
-    "fixed_size_split": NoisySGD(
+    "fixed_size_averaged": NoisySGD(
         **{**SAMPLED, "noise_multiplier": 6.0},
         sampling="fixed",
         neighbors="replace",
         domain=Ball(0.05),
     ),
+    "every_batch": NoisySGD(**SAMPLED, domain=Ball(0.05)),
     "poisson_recursion": NoisySGD(**SAMPLED, domain=Ball(0.005)),
     "fixed_size_recursion": NoisySGD(
         **SAMPLED, sampling="fixed", neighbors="replace", domain=Ball(0.005)

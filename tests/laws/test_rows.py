@@ -16,7 +16,7 @@ from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
 from dplateau.numerics.privacy_loss import compose_pairs
 
 SEED, EACH = 5, 3
-SHARING = ("poisson_plain", "poisson_averaged", "poisson_replace_split", "fixed_size_split")
+SHARING = ("poisson_plain", "poisson_averaged", "poisson_replace_split", "fixed_size_averaged")
 
 
 def examples(name: str) -> list[Setting]:

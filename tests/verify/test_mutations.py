@@ -94,6 +94,20 @@ HARMLESS = {
         # A cap that no batch exceeds anyway.
         "witness.batch_cap",
     ),
+    "fixed_size_averaged": (
+        "claimed_delta",
+        "run.steps",
+        "run.n",
+        # More noise: the plan absorbs more than it has to, and swaps are smaller than planned for.
+        "run.noise_multiplier",
+        # A level that is still enough, or an edge within the same chances.
+        "witness.levels.*",
+        "witness.edges.*",
+        # A step that moves to a neighbouring level.
+        "witness.plans.*",
+    ),
+    # A cap whose chance of being exceeded is next to nothing.
+    "every_batch": ("witness.batch_cap", "witness.extra_delta", "run.n", "run.batch_size"),
     # Enough steps have been taken for one more or fewer not to matter.
     "fixed_size_recursion": ("run.steps",),
     # Laplace noise has an epsilon at delta = 0 already.
@@ -323,7 +337,8 @@ OTHERS: dict[str, Run] = {
     ),
     "poisson_replace_split": NoisySGD(**SAMPLED, neighbors="replace"),
     "poisson_replace_group": NoisySGD(**SAMPLED, neighbors="replace"),
-    "fixed_size_split": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+    "fixed_size_averaged": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+    "every_batch": NoisySGD(**{**SAMPLED, "batch_size": 160}, neighbors="replace"),
     "fixed_size_modulus": NoisySGD(
         **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.05), "loss": MILD},
         neighbors="replace",

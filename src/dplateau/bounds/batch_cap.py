@@ -69,11 +69,12 @@ def _free_cap(run: NoisySGD) -> int:
 
 
 def capped_step_map(run: NoisySGD, cap: BatchCap) -> StepMap:
-    """Return the step map of common batches between none and the cap."""
+    """Return the step map of common batches up to the cap: of one size, they lack one at most."""
     assert run.loss is not None
+    fixed = run.sampling == "fixed"
     return StepMap(
         loss=run.loss,
         l2=run.l2,
-        least_fraction=0.0,
+        least_fraction=(run.batch_size - 1) / run.batch_size if fixed else 0.0,
         most_fraction=cap.records / run.batch_size,
     )

@@ -87,12 +87,20 @@ def _smallest_batch(run: Run) -> float:
     return run.batch_size
 
 
-def chain_of(run: Run, pattern: Pattern, losses: str, *, bounded: bool = True) -> Chain:
+def chain_of(
+    run: Run,
+    pattern: Pattern,
+    losses: str,
+    *,
+    bounded: bool = True,
+    maps: StepMap | None = None,
+) -> Chain:
     """Return the shift program of one record's pattern under one class of losses.
 
-    ``bounded=False`` forgets the domain, which is always allowed.
+    ``bounded=False`` forgets the domain, which is always allowed. ``maps`` are the step maps of the
+    common records where :func:`step_map` does not know their number.
     """
-    maps = step_map(run)
+    maps = step_map(run) if maps is None else maps
     diameter = run.diameter if bounded else math.inf
 
     def modulus(eta: float) -> Modulus:

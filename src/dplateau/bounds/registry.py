@@ -13,6 +13,8 @@ from dplateau.bounds.asoodeh_diaz import AsoodehDiazClosed
 from dplateau.bounds.base import Bound
 from dplateau.bounds.bravo_closed import BravoNonconvex, BravoWeaklySmooth
 from dplateau.bounds.cyclic_contraction import CyclicContraction
+from dplateau.bounds.every_batch import EveryBatch
+from dplateau.bounds.fixed_size import FixedSizeAveraged
 from dplateau.bounds.gd_bounded import GdBounded
 from dplateau.bounds.gd_contraction import GdContraction
 from dplateau.bounds.gdp_composition import GdpComposition
@@ -44,7 +46,7 @@ from dplateau.bounds.sampled_recursion import FixedSizeRecursion, PoissonRecursi
 from dplateau.bounds.shuffled import ReshuffleAverage, ShuffleOnceAverage
 from dplateau.bounds.shuffled_pass import ShuffledPass
 from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
-from dplateau.bounds.split_noise import FixedSizeSplit, PoissonReplaceSplit
+from dplateau.bounds.split_noise import PoissonReplaceSplit
 from dplateau.errors import InvalidInput
 
 BOUNDS: tuple[Bound, ...] = (
@@ -71,6 +73,7 @@ BOUNDS: tuple[Bound, ...] = (
     RandomStopMean(),
     RandomStopRdp(),
     ModulusBound(),
+    EveryBatch(),
     PoissonPlain(),
     PoissonHighProbability(),
     PoissonAveraged(),
@@ -78,7 +81,7 @@ BOUNDS: tuple[Bound, ...] = (
     PoissonReplaceSplit(),
     PoissonReplaceModulus(),
     PoissonReplaceGroup(),
-    FixedSizeSplit(),
+    FixedSizeAveraged(),
     FixedSizeModulus(),
     PoissonRecursion(),
     FixedSizeRecursion(),

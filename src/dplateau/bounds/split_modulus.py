@@ -281,7 +281,7 @@ class FixedSizeModulus(SplitModulusBound):
 
     name = "fixed_size_modulus"
     title = "Hidden-state fixed-size SGD, general losses"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 3")
+    citation = literature.this_library("docs/theory/split_noise.md, Theorem 2")
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for fixed-size batches, if so."""
@@ -311,7 +311,7 @@ class PoissonReplaceModulus(SplitModulusBound):
 
     name = "poisson_replace_modulus"
     title = "Hidden-state Poisson SGD, replace, general losses"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 3")
+    citation = literature.this_library("docs/theory/split_noise.md, Theorem 2")
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for Poisson batches with replaced records, if so."""

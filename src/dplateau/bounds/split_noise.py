@@ -1,4 +1,4 @@
-"""Replaced records in random batches: part of the noise absorbs the start, part hides the swap.
+"""Replaced records, Poisson batches: part of the noise absorbs the start, part hides the swap.
 
 A replaced record sits in the batches of both neighbours or of neither, so the two runs' own steps
 differ by a swap. Split nu^2 = nu1^2 + nu2^2: the shifts use nu1, the swap uses nu2 and is amplified
@@ -19,7 +19,7 @@ from dplateau.algorithms import NoisySGD, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of
-from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
+from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
 from dplateau.bounds.poisson import (
     COARSE,
     FINE,
@@ -34,7 +34,6 @@ from dplateau.bounds.poisson import (
     why_not_poisson,
 )
 from dplateau.bounds.poisson_forms import cut_start, start_levels
-from dplateau.bounds.step_maps import why_no_contraction
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
 from dplateau.numerics.normal import gaussian_delta
@@ -194,37 +193,3 @@ class PoissonReplaceSplit(SplitNoiseBound):
     def swap(self, run: NoisySGD, setting: Setting, start: float) -> float:
         """Return twice the record's step (``setting`` is doubled already)."""
         return setting.step
-
-
-class FixedSizeSplit(SplitNoiseBound):
-    """Batches of exactly b records: d = (eta / b)(2L + min(2L, M u)) at distance u.
-
-    The sound form of Theorems 3.1 and 5.1 of Altschuler and Talwar: it advances one step at a
-    time, and so never conditions on noise whose law depends on the batch.
-    """
-
-    name = "fixed_size_split"
-    note = "docs/theory/split_noise.md"
-    title = "Hidden-state fixed-size SGD, split noise"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 2")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive descent on fixed-size batches, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "fixed":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='fixed'; yours is {found}"
-        if has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_contraction(run)
-
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
-        """Return b itself: no batch is larger."""
-        return BatchCap(records=int(run.batch_size), extra_delta=0.0)
-
-    def swap(self, run: NoisySGD, setting: Setting, start: float) -> float:
-        """Return the swap's reach at the start, where the distance is largest."""
-        assert run.loss is not None
-        eta = run.learning_rate
-        assert isinstance(eta, float)
-        curved = eta * run.loss.smoothness / run.batch_size * start
-        return setting.step + min(setting.step, curved * (1 + 1e-12))

@@ -107,7 +107,7 @@ def _typical_loss(pair: LossPair) -> float:
     if isinstance(pair, LaplacePair):
         return pair.rate * min(pair.ratio, 1.0)
     assert isinstance(pair, SwappedPair)
-    return _typical_loss(SampledPair(pair.rate, pair.distance))
+    return _typical_loss(SampledPair(pair.rate, pair.distance, pair.shift))
 
 
 def level_of_two(epsilon: float, delta: float) -> float:
@@ -175,8 +175,8 @@ def _rounded_up(pair: LossPair) -> LossPair:
             return GaussianPair(up(mu))
         case SampledPair(rate, step, shift):
             return SampledPair(rate, up(step), shift)
-        case SwappedPair(rate, distance):
-            return SwappedPair(rate, up(distance))
+        case SwappedPair(rate, distance, shift):
+            return SwappedPair(rate, up(distance), shift)
         case LaplacePair(ratio, rate):
             return LaplacePair(up(ratio), rate)
     return pair

@@ -166,20 +166,10 @@ def poisson_replace_split(case: Case) -> Derived:
     """Derive Poisson batches with a replaced record: a swap moves a step by two record steps."""
     run = require_sampled(case, "poisson", "replace")
     setting = contractive_setting(case, run, factor=2)
-    return _split(case, setting, curved=False)
+    return _split(case, setting)
 
 
-def fixed_size_split(case: Case) -> Derived:
-    """Derive batches of fixed size: a swap is d = (eta/b)(2 L + min(2 L, M u)) at distance u."""
-    run = require_sampled(case, "fixed", "replace")
-    setting = contractive_setting(case, run, factor=2)
-    # The swap is charged at the start, so distances must not grow after it.
-    shrinks = setting.contraction <= 1 + 1e-9
-    case.ledger.require("contraction", shrinks, f"c = {setting.contraction:.12g}")
-    return _split(case, setting, curved=True)
-
-
-def _split(case: Case, setting: Sampled, *, curved: bool) -> Derived:
+def _split(case: Case, setting: Sampled) -> Derived:
     """Share the noise: one part absorbs the start, the other hides the sampled swap.
 
     The best shifts are proportional to c^j, j steps from the end: sum a^2 = (c^R u)^2 / sum c^2j.
@@ -196,10 +186,6 @@ def _split(case: Case, setting: Sampled, *, curved: bool) -> Derived:
         left = edge * math.exp(log * steps)
         cost = left * left / (squares * (1 - share))
         swap = setting.step
-        if curved:
-            assert setting.run.loss is not None
-            bend = setting.eta * setting.run.loss.smoothness / setting.run.batch_size * edge
-            swap += min(setting.step, bend)
         hiding = share if cost > 0 else 1.0
         pairs.append(SwappedPair(setting.rate, swap / math.sqrt(hiding)))
         counts[k, 2 * k] = steps

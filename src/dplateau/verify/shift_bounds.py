@@ -6,7 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from dplateau.algorithms import CyclicSGD, NoisyGD, OnePassSGD, ProjectedLangevin, Run
+from dplateau.algorithms import (
+    CyclicSGD,
+    NoisyGD,
+    NoisySGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    Run,
+)
 from dplateau.verify import reading
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
 from dplateau.verify.facts import (
@@ -22,6 +29,7 @@ from dplateau.verify.facts import (
 from dplateau.verify.moduli import CONTRACTION, Modulus, StepLosses
 from dplateau.verify.precise import epsilon_at, gaussian_epsilon, mixture
 from dplateau.verify.renyi import gaussian_run_epsilon
+from dplateau.verify.sampled_start import require_cap
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
 
 # (number of steps, whether the record is used), first step first.
@@ -60,6 +68,29 @@ def modulus(case: Case) -> Derived:
     if isinstance(run, CyclicSGD | OnePassSGD):
         require_constant(run, ledger)
     return _gaussian(case, _worst_record(case, bounded=True))
+
+
+def every_batch(case: Case) -> Derived:
+    """Derive random batches as if each held the record; batches above the cap cost delta."""
+    run, ledger, witness = case.run, case.ledger, case.witness
+    require_hidden(run, ledger)
+    ledger.require("algorithm", isinstance(run, NoisySGD), f"{run.kind} draws random batches")
+    assert isinstance(run, NoisySGD)
+    assert run.loss is not None
+    cap, extra = require_cap(case, run)
+    # The common records of a batch of fixed size are b or b - 1; a Poisson batch may be empty.
+    least = (run.batch_size - 1) / run.batch_size if run.sampling == "fixed" else 0.0
+    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
+    losses = reading.word(witness, "losses")
+    found = stages(run)
+    moduli = {eta: maps.modulus(losses, eta, ledger) for eta in {stage.eta for stage in found}}
+    parts = [_stretch(case, stage, stage.count, True, moduli[stage.eta]) for stage in found]
+    program = Program(tuple(parts), 1, run.diameter)
+    total = _plan_cost(case, program, reading.record(witness, "plan"))
+    ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
+    ledger.require("room", extra < case.delta, f"the cap leaves {case.delta - extra:.3g} of delta")
+    epsilon = gaussian_epsilon(math.sqrt(total), case.delta - extra)
+    return Derived(float(epsilon), CLOSED, f"{math.sqrt(total):.9g}-GDP, in fifty digits")
 
 
 def iteration_rdp(case: Case) -> Derived:
