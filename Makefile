@@ -3,6 +3,7 @@
 #   make setup     an environment in .venv with the locked packages and the library itself
 #   make demo      setup, then the guided tour of the library
 #   make test      lint, types, doctests and the whole test suite
+#   make golden    write the golden certificates of tests/golden anew
 #   make falsify   the long search for a run that leaks more than its certificate says
 #   make bench     timings of the accountant, of training and of sampling
 #   make bench-utility   accuracy at equal privacy beside tuned peers (goes on where it stopped)
@@ -29,7 +30,7 @@ INSTALL_SELF = $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint types suite falsify bench bench-utility bench-peers lock clean
+.PHONY: help setup demo test lint types suite golden falsify bench bench-utility bench-peers lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -50,6 +51,9 @@ types: $(TEST)
 
 suite: $(TEST)
 	$(BIN)/python -m pytest -n $(JOBS)
+
+golden: $(TEST)
+	$(BIN)/python tools/golden.py
 
 falsify: $(RUN)
 	$(BIN)/python -m dplateau.audit.falsify --settings 2400 --seed 1 --state .falsify/seed-1.jsonl
@@ -114,4 +118,4 @@ lock:
 
 clean:
 	rm -rf $(VENV) $(LOCKER) $(PEERS:%=.venv-peers-%) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .falsify
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

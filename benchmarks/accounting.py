@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dplateau import LossGeometry, NoisySGD, calibrate, certify, epsilon_over_steps
+from dplateau.algorithms import Run
 from dplateau.bounds.registry import bound_named
 
 DELTA = 1e-5
@@ -61,23 +62,23 @@ def forget_compositions() -> None:
     poisson._start_tail.cache_clear()
 
 
-def event(run: NoisySGD, noise: float | None = None, steps: int | None = None) -> dpa.DpEvent:
+def event(run: Run, noise: float | None = None, steps: int | None = None) -> dpa.DpEvent:
     z = run.noise_multiplier if noise is None else noise
     step = dpa.PoissonSampledDpEvent(run.sampling_rate, dpa.GaussianDpEvent(z))
     return dpa.SelfComposedDpEvent(step, steps or run.steps)
 
 
-def peer_pld(run: NoisySGD, steps: int | None = None) -> float:
+def peer_pld(run: Run, steps: int | None = None) -> float:
     accountant = dpa.pld.PLDAccountant().compose(event(run, steps=steps))
     return float(accountant.get_epsilon(DELTA))
 
 
-def peer_rdp(run: NoisySGD, steps: int | None = None) -> float:
+def peer_rdp(run: Run, steps: int | None = None) -> float:
     accountant = dpa.rdp.RdpAccountant().compose(event(run, steps=steps))
     return float(accountant.get_epsilon(DELTA))
 
 
-def peer_calibration(run: NoisySGD) -> float:
+def peer_calibration(run: Run) -> float:
     return float(
         dpa.calibrate_dp_mechanism(
             dpa.pld.PLDAccountant, lambda noise: event(run, noise=noise), 1.0, DELTA
@@ -85,7 +86,7 @@ def peer_calibration(run: NoisySGD) -> float:
     )
 
 
-def peer_curve(run: NoisySGD, epsilon: Callable[..., float]) -> float:
+def peer_curve(run: Run, epsilon: Callable[..., float]) -> float:
     """Return the estimated time of a call per length, from a few of them."""
     chosen = LENGTHS[np.linspace(0, LENGTHS.size - 1, PEER_POINTS).astype(int)]
     start = time.perf_counter()
@@ -94,11 +95,11 @@ def peer_curve(run: NoisySGD, epsilon: Callable[..., float]) -> float:
     return (time.perf_counter() - start) * LENGTHS.size / PEER_POINTS
 
 
-def ours(run: NoisySGD, bound: str) -> float:
+def ours(run: Run, bound: str) -> float:
     return certify(run, DELTA, bounds=[bound_named(bound)]).claimed_epsilon
 
 
-def our_curve(run: NoisySGD, bound: str) -> float:
+def our_curve(run: Run, bound: str) -> float:
     return float(epsilon_over_steps(run, DELTA, LENGTHS, bounds=[bound_named(bound)]).best[-1])
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau import Ball, Box, LossGeometry, ProjectedLangevin, certify_mixing, tv_over_steps
-from dplateau.algorithms import Domain
+from dplateau.algorithms import Domain, Run
 from dplateau.audit.mixing_truth import extreme_nodes, grid_chain
 from dplateau.numerics.types import FloatArray
 from dplateau.sampling import theorem_4_2
@@ -41,7 +41,7 @@ class Case:
     panels: tuple[int, int] = (20, 40)
 
     @property
-    def run(self) -> ProjectedLangevin:
+    def run(self) -> Run:
         """The chain."""
         return ProjectedLangevin(
             steps=1,

@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dplateau import Ball, LossGeometry, OnePassSGD
+from dplateau.algorithms import Run
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
 
@@ -57,7 +58,7 @@ def delta_curve(curve: PrivacyCurve, epsilons: np.ndarray) -> np.ndarray:
     return np.where(found < LOWEST / 100, np.nan, found)
 
 
-def draw(ax: Any, title: str, run: OnePassSGD, most: float) -> None:
+def draw(ax: Any, title: str, run: Run, most: float) -> None:
     """Draw every argument for every record, and what all records share."""
     epsilons = np.linspace(0.0, most, 121)
     for name, (_, dashes, width) in ARGUMENTS.items():

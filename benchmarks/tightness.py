@@ -33,7 +33,7 @@ BEGIN, END = "<!-- table -->", "<!-- end of the table -->"
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 
 
-def poisson(c: float, q: float, z: float, steps: int) -> NoisySGD:
+def poisson(c: float, q: float, z: float, steps: int) -> Run:
     return NoisySGD(
         n=60_000,
         sampling_rate=q,
@@ -46,14 +46,14 @@ def poisson(c: float, q: float, z: float, steps: int) -> NoisySGD:
     )
 
 
-def full(**changes: Any) -> NoisyGD:
+def full(**changes: Any) -> Run:
     return NoisyGD(
         **{"n": 1000, "steps": 1000, "learning_rate": 1.0, "loss": SMOOTH, "release": "last"}
         | changes
     )
 
 
-def cycle(**changes: Any) -> CyclicSGD:
+def cycle(**changes: Any) -> Run:
     return CyclicSGD(
         **{"n": 1000, "batch_size": 25, "learning_rate": 2.0, "noise_multiplier": 3.0}
         | {"loss": LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5), "release": "last"}
@@ -61,7 +61,7 @@ def cycle(**changes: Any) -> CyclicSGD:
     )
 
 
-def one_pass(**changes: Any) -> OnePassSGD:
+def one_pass(**changes: Any) -> Run:
     return OnePassSGD(
         **{"n": 1000, "batch_size": 25, "learning_rate": 2.0, "noise_multiplier": 1.5}
         | {"loss": LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5), "release": "last"}

@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from dplateau.algorithms import LossGeometry, NoisySGD
+from dplateau.algorithms import LossGeometry, NoisySGD, Run
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, scale_rows, train
 from dplateau.engines.records import ArrayRecords
 from dplateau.losses import Logistic, Loss, Softmax
@@ -49,7 +49,7 @@ def data(n: int, d: int, seed: int = 0) -> tuple[Any, Any]:
     return rows, signs
 
 
-def poisson_run(n: int, batch: int, steps: int, loss: LossGeometry) -> NoisySGD:
+def poisson_run(n: int, batch: int, steps: int, loss: LossGeometry) -> Run:
     return NoisySGD(
         n=n, batch_size=batch, steps=steps, learning_rate=RATE, l2=RIDGE, noise_multiplier=NOISE,
         loss=loss, release="last",

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplateau import LossGeometry, NoisyGD, NoisySGD, NotApplicable, ProjectedLangevin, Schedule
+from dplateau.algorithms import Run
 from dplateau.algorithms.noise import CONVENTIONS, Given, as_noise_std
 from dplateau.errors import InvalidInput
 
 positive = st.floats(1e-6, 1e6)
 
 
-def sgd(**changes: object) -> NoisySGD:
+def sgd(**changes: object) -> Run:
     options: dict[str, object] = {
         "n": 1000,
         "batch_size": 50,

@@ -105,7 +105,7 @@ def test_the_release_has_no_default(make: Maker) -> None:
         ("neighbors", 1, "neighbors must be one of 'add_remove', 'replace'; got 1"),
         ("domain", 3.0, "domain must be Ball, Box, Body or None; got 3.0"),
         ("loss", {"lipschitz": 1.0}, "loss must be LossGeometry or None; got {'lipschitz'"),
-        ("sigma", 1.0, "has no option 'sigma'; options are learning_rate, l2"),
+        ("sigma", 1.0, "has no option 'sigma'; options are n, "),
     ],
 )
 @pytest.mark.parametrize("make", MAKERS)
@@ -119,7 +119,14 @@ CASES: list[tuple[Maker, dict[str, Any], str]] = [
     (sgd, {"steps": None}, "state the length once: steps or epochs; got neither"),
     (sgd, {"steps": None, "epochs": 0}, "epochs must be finite and above 0; got 0"),
     (sgd, {"steps": None, "epochs": math.nan}, "epochs must be a real number; got NaN"),
-    (sgd, {"sampling_rate": 0.2}, "state the batch once: batch_size or sampling_rate; got both"),
+    (sgd, {"sampling_rate": [0.2, 1.5]}, "sampling_rate must be at most 1; got 1.5"),
+    (sgd, {"sampling_rate": [0.2] * 3}, "sampling_rate has 3 values but the run has 2 steps"),
+    (sgd, {"sampling_rate": [0.2, 0.0]}, "sampling_rate: every value .* above 0; got 0"),
+    (sgd, {"sampling_rate": [0.1, 0.2], "batch_size": None}, "needs batch_size=... too"),
+    (sgd, {"sampling_rate": [0.1], "steps": None, "epochs": 1}, "state steps"),
+    (sgd, {"sampling_rate": 0.2, "sampling": "fixed", "neighbors": "replace"}, "got both"),
+    (cyclic, {"sampling_rate": 0.2}, "state the batch once: batch_size or sampling_rate; got bo"),
+    (cyclic, {"sampling_rate": [0.2], "batch_size": None}, "sampling_rate must be a real number"),
     (sgd, {"batch_size": None}, "state the batch once: batch_size or sampling_rate; got neither"),
     (sgd, {"batch_size": 11}, "batch_size=11 exceeds n=10; the largest batch is all records"),
     (sgd, {"batch_size": 0}, "batch_size must be finite and above 0; got 0"),
@@ -168,7 +175,7 @@ def test_refusals(make: Maker, options: dict[str, Any], message: str) -> None:
 
 def test_what_is_covered_is_not_refused() -> None:
     assert sgd(sampling="fixed", neighbors="replace").neighbors == "replace"
-    assert one_pass(release="random_stop").release == "random_stop"
+    assert one_pass(release="random_stop").release.name == "random_stop"
     assert gd(noise_kind="laplace", dimension=1).noise_kind == "laplace"
 
 

@@ -14,10 +14,12 @@ from dplateau.algorithms import (
     Ball,
     Box,
     CyclicSGD,
+    FixedSize,
     LossGeometry,
     NoisyGD,
     NoisySGD,
     OnePassSGD,
+    Poisson,
     ProjectedLangevin,
     Run,
     Schedule,
@@ -202,7 +204,7 @@ def test_every_problem_is_of_the_class(name: str) -> None:
     # The others: gradients, curvature, Hölder continuity, monotony.
     low, high = (problem.lower, problem.upper) if run.domain is not None else (-9.0, 9.0)
     x = np.linspace(low, high, 801)
-    part = 1.0 if run.n % run.batch_size == 0 or isinstance(run, NoisySGD) else (
+    part = 1.0 if run.n % run.batch_size == 0 or isinstance(run.batches, Poisson | FixedSize) else (
         run.n % run.batch_size / run.batch_size
     )  # fmt: skip
     slopes = slopes_of_others(run, problem, x) / part
@@ -388,7 +390,7 @@ def test_no_claim_about_random_runs_is_below() -> None:
         run = chosen.run
         if run.noise_kind == "laplace" or run.steps > 40:
             continue
-        limit = isinstance(run, NoisySGD) and run.sampling == "poisson"
+        limit = isinstance(run.batches, Poisson)
         try:
             lower = search_adversary(run, chosen.delta, effort="quick", limit=limit)
         except NotApplicable:

@@ -56,7 +56,7 @@ class Trainer:
             drawn = kept if self.one_noise_for_all_steps else rng.normal(size=w.shape)
             w = w - eta * (sums / size + run.l2 * w) + noise * self.noise_factor * drawn
             iterates.append(w)
-        if run.release == "all":
+        if run.release.name == "all":
             return np.concatenate(iterates, axis=1)
         if self.leak_after is not None:
             return np.concatenate([iterates[self.leak_after - 1], w], axis=1)

@@ -21,7 +21,7 @@ from dplateau import (
     certify,
     per_record,
 )
-from dplateau.algorithms import Box
+from dplateau.algorithms import Box, Run
 from dplateau.bounds.one_use import knots, one_use, reaches
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.step_maps import StepMap
@@ -73,7 +73,7 @@ LAPLACE = OnePassSGD(
 )
 
 
-def record_curve(name: str, run: OnePassSGD, record: int) -> PrivacyCurve:
+def record_curve(name: str, run: Run, record: int) -> PrivacyCurve:
     """Return a bound's curve of the record counted from 1."""
     bound: Any = bound_named(name)
     curve: PrivacyCurve = bound.record_curve(run, record - 1)
@@ -315,9 +315,9 @@ def test_the_recursion_wins_on_narrow_domains() -> None:
     )
     found = [
         claim(name, run).epsilon(1e-5)
-        for name in ("poisson_recursion", "poisson_averaged", "pld_composition")
+        for name in ("poisson_recursion", "poisson_blocks", "pld_composition")
     ]
-    assert found == pytest.approx([0.0212, 0.1459, 1.3849], abs=6e-5)
+    assert found == pytest.approx([0.0212, 0.1463, 1.3849], abs=6e-5)
     wide = run.replace(domain=Ball(0.5))
     assert claim("poisson_recursion", wide).epsilon(1e-5) > 3 * 1.3849
 
@@ -423,7 +423,7 @@ def test_stretches_that_describe_nothing_are_refused(stretches: tuple[Stretch, .
 # --- averages ------------------------------------------------------------------------------------
 
 
-def plain_average(run: OnePassSGD, epsilon: float, count: int) -> float:
+def plain_average(run: Run, epsilon: float, count: int) -> float:
     """Return (1/T) sum_{j<count} d_j, step by step."""
     use = one_use(run, bound_named("random_stop_mean").plan(run, 0.5))
     stick = gaussian_delta if run.noise_kind == "gaussian" else laplace_delta
@@ -444,7 +444,7 @@ def plain_average(run: OnePassSGD, epsilon: float, count: int) -> float:
         LAPLACE.replace(release="random_stop", n=60),
     ],
 )
-def test_the_average_over_stops_is_the_sum_over_steps(run: OnePassSGD) -> None:
+def test_the_average_over_stops_is_the_sum_over_steps(run: Run) -> None:
     whole = claim("random_stop_mean", run)
     for epsilon in (0.0, 0.1, 0.6, 2.0):
         exact = plain_average(run, epsilon, run.steps)
@@ -578,7 +578,7 @@ def test_the_classic_conversion_is_above_the_gaussian_curve(rate: float, delta: 
         (
             "fixed_size_recursion",
             NoisySGD(**FIGURE_2, batch_size=4, steps=3),
-            "sampling='fixed'; yours is sampling='poisson'",
+            "sampling='fixed'; yours is NoisySGD with sampling='poisson'",
         ),
     ],
 )

@@ -8,13 +8,14 @@ from itertools import pairwise
 import pytest
 
 from dplateau import CyclicSGD, LossGeometry, NoisySGD, OnePassSGD, certify, compare, per_record
+from dplateau.algorithms import Run
 from dplateau.bounds.iteration import Pattern, at_position
 from dplateau.bounds.registry import bound_named
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 
 
-def cyclic(order: str, steps: int, n: int = 40, batch_size: int = 4) -> CyclicSGD:
+def cyclic(order: str, steps: int, n: int = 40, batch_size: int = 4) -> Run:
     return CyclicSGD(
         n=n,
         batch_size=batch_size,
@@ -74,7 +75,7 @@ def test_a_tiny_delta_never_breaks_the_contraction_behind_a_claim() -> None:
         loss=LOSS,
         release="last",
     )
-    bound = bound_named("poisson_averaged")
+    bound = bound_named("poisson_blocks")
     assert bound.refusal(run) is None
     for delta in (1e-5, 1e-30):
         hidden = certify(run, delta, bounds=[bound]).claimed_epsilon

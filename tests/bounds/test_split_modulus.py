@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dplateau import Ball, LossGeometry, NoisySGD, certify, compare
+from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
@@ -41,7 +42,7 @@ LOSSES = {
 BOUNDS = {"fixed": FixedSizeModulus(), "poisson": PoissonReplaceModulus()}
 
 
-def epsilon(bound: Bound, run: NoisySGD, delta: float = 1e-5) -> float:
+def epsilon(bound: Bound, run: Run, delta: float = 1e-5) -> float:
     return bound.curve(run, bound.plan(run, delta)).epsilon(delta)
 
 
@@ -143,7 +144,7 @@ def test_flat_losses_are_all_alike(sampling: Any) -> None:
         **OPTIONS | {"sampling": sampling},
         loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1e-9),
     )
-    name = "fixed_size_averaged" if sampling == "fixed" else "poisson_replace_split"
+    name = "fixed_size_averaged" if sampling == "fixed" else "poisson_blocks_replace"
     assert found[0] >= epsilon(bound_named(name), contractive) * (1 - 1e-2)
 
 

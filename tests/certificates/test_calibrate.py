@@ -25,7 +25,7 @@ from dplateau import (
     lower_bound,
     noise_needed,
 )
-from dplateau.algorithms import Run
+from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds.registry import bound_named
 from dplateau.numerics.normal import gaussian_mu
 
@@ -84,7 +84,7 @@ def test_choices_kept_from_a_neighbouring_run_are_a_proof_of_their_own() -> None
         n=400, batch_size=40, steps=60, learning_rate=0.5, l2=0.1, noise_multiplier=1.0,
         loss=LOSS, release="last",
     )  # fmt: skip
-    bound, other = bound_named("poisson_averaged"), run.replace(noise_multiplier=1.3)
+    bound, other = bound_named("poisson_blocks"), run.replace(noise_multiplier=1.3)
     kept = bound.curve(other, bound.replan(other, DELTA, bound.plan(run, DELTA))).epsilon(DELTA)
     assert lower_bound(other, DELTA).epsilon <= kept <= 1.05 * epsilon(other)
     found = calibrate(run, 1.0, DELTA)
@@ -196,7 +196,7 @@ def test_the_largest_fixed_size_batch() -> None:
     )
     found = calibrate(run, 2.0, DELTA, vary="batch_size")
     assert_met(found, 2.0)
-    assert found.run.sampling == "fixed"
+    assert isinstance(found.run.batches, FixedSize)
     assert epsilon(run.replace(batch_size=found.value + 1)) > 2.0
 
 

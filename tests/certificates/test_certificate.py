@@ -47,7 +47,7 @@ PLAIN = certify(RUNS[0], 1e-5)
 SAMPLED = certify(RUNS[2], 1e-5)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.kind}-{run.release}")
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.kind}-{run.release.name}")
 def test_certificates_survive_json(run: Run) -> None:
     certificate = certify(run, 1e-5)
     text = certificate.to_json()
@@ -175,7 +175,7 @@ def test_refusals_name_what_is_possible() -> None:
         SAMPLED.epsilon(0.0)
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.kind}-{run.release}")
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.kind}-{run.release.name}")
 def test_citations_are_bibtex(run: Run) -> None:
     certificate = certify(run, 1e-5)
     entry = certificate.citation()

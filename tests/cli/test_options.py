@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from dplateau.algorithms import Run, runs
 from dplateau.cli.options import FLAGS, Algorithm, build_run
 from dplateau.errors import InvalidInput
 
-CLASSES: dict[Algorithm, type[Run]] = {
+CLASSES: dict[Algorithm, Callable[..., Run]] = {
     Algorithm.GD: runs.NoisyGD,
     Algorithm.SGD: runs.NoisySGD,
     Algorithm.CYCLIC: runs.CyclicSGD,
@@ -80,7 +81,7 @@ def test_the_examples_of_help_are_complete_commands() -> None:
             name: None if value is None else FLAGS[name].kind(value)
             for name, value in given.items()
         }
-        assert build_run(Algorithm(words[0]), typed).release == stated["release"]
+        assert build_run(Algorithm(words[0]), typed).release.name == stated["release"]
 
 
 def test_the_bare_command_shows_help() -> None:

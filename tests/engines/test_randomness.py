@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import NoisySGD, Run
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.engines._binomial import BITS, binomial_thresholds
 from dplateau.engines.batches import batches
@@ -67,7 +67,7 @@ def looks_poisson(drawn: list[IntArray], level: float = 1e-4) -> bool:
     return min(found) > level
 
 
-def take(run: NoisySGD, seed: int) -> list[IntArray]:
+def take(run: Run, seed: int) -> list[IntArray]:
     chosen = batches(run, SeededRandomness(seed))
     return [np.asarray(batch) for batch in itertools.islice(chosen, run.steps)]
 
@@ -75,6 +75,31 @@ def take(run: NoisySGD, seed: int) -> list[IntArray]:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_engine_draws_every_record_by_its_own_coin(seed: int) -> None:
     assert looks_poisson(take(POISSON, seed))
+
+
+def test_a_schedule_of_rates_is_drawn_step_by_step() -> None:
+    rates = np.repeat([0.3, 0.02, 1.0, 0.15], [3, 40, 1, 7])
+    run = POISSON.replace(batch_size=6, sampling_rate=rates, steps=rates.size)
+    turns = 1500
+    joined = np.zeros((rates.size, N))
+    for seed in range(turns):
+        joined += inclusion(take(run, seed))
+    # Each record of each step: binomial over the turns, with that step's rate.
+    spread = np.sqrt(np.maximum(turns * rates * (1 - rates), 1e-9))
+    scores = (joined - turns * rates[:, None]) / spread[:, None]
+    assert np.all(joined[rates == 1] == turns)
+    free = scores[rates < 1]
+    assert np.abs(free).max() < 6
+    assert free.std() == pytest.approx(1, abs=0.06)
+    wrong = (joined - turns * 0.15) / np.sqrt(turns * 0.15 * 0.85)
+    assert np.abs(wrong[:43]).min() > 3, "the mean rate would be told apart"
+
+
+def test_a_constant_rate_of_its_own_is_the_one_drawn() -> None:
+    own = POISSON.replace(batch_size=2, sampling_rate=RATE)
+    assert own.has_own_rate
+    assert looks_poisson(take(own, 3))
+    assert not looks_poisson(take(own.replace(sampling_rate=None), 3))
 
 
 def fixed_size(rng: np.random.Generator) -> list[IntArray]:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from dplateau.algorithms import Ball, Body, Box, LossGeometry, NoisyGD
+from dplateau.algorithms import Ball, Body, Box, LossGeometry, NoisyGD, Run
 from dplateau.engines import SecureRandomness, scale_rows, train
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.losses import Logistic, Softmax, SquaredOnBall
@@ -40,7 +40,7 @@ class Pieces:
             yield self.rows[start:stop], self.targets[start:stop]
 
 
-def gd(**changes: Any) -> NoisyGD:
+def gd(**changes: Any) -> Run:
     settings: dict[str, Any] = {
         "n": N, "steps": 5, "learning_rate": 0.5, "noise_std": 0.1,
         "loss": Logistic().geometry(NORM), "release": "last",

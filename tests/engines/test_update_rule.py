@@ -15,12 +15,16 @@ from dplateau.algorithms import (
     Ball,
     Body,
     Box,
+    Cyclic,
     CyclicSGD,
     Domain,
+    FixedSize,
     LossGeometry,
     NoisyGD,
     NoisySGD,
+    OnePass,
     OnePassSGD,
+    Poisson,
     ProjectedLangevin,
     Run,
 )
@@ -100,15 +104,15 @@ class Recorded(SeededRandomness):
 
 def batch_of(run: Run, step: int, used: Recorded) -> Any:
     """Return the records of a step, from what the source gave."""
-    if isinstance(run, NoisySGD):
+    if isinstance(run.batches, Poisson | FixedSize):
         return used.sets[step]
-    if not isinstance(run, CyclicSGD | OnePassSGD):
+    if not isinstance(run.batches, Cyclic | OnePass):
         return range(run.n)
     size = int(run.batch_size)
     epoch, part = divmod(step, -(-run.n // size))
     order = np.arange(run.n)
-    if isinstance(run, CyclicSGD) and run.order != "cyclic":
-        order = used.orders[epoch if run.order == "reshuffle" else 0]
+    if isinstance(run.batches, Cyclic) and run.batches.order != "cyclic":
+        order = used.orders[epoch if run.batches.order == "reshuffle" else 0]
     return order[part * size : (part + 1) * size]
 
 
@@ -132,7 +136,7 @@ def reference(
     if run.domain is not None:
         w = run.domain.project(w)
     eta, nu = values_over(run.learning_rate, run.steps), values_over(run.iterate_std, run.steps)
-    steps = run.steps if run.release != "random_stop" else used.stops[0] + 1
+    steps = run.steps if run.release.name != "random_stop" else used.stops[0] + 1
     v, path = np.zeros(w.size), []
     for t in range(steps):
         ahead, total = w + run.momentum * v, np.zeros(w.size)
@@ -320,7 +324,10 @@ def test_every_form_of_features_gives_the_same_weights(
         assert np.allclose(weights(X.astype(np.float32)), plain, atol=2e-6)
         single = sparse.csr_array(thin.astype(np.float32))
         assert np.allclose(weights(single), weights(thin), atol=2e-6)
-        in_order = not isinstance(run, NoisySGD) and getattr(run, "order", "cyclic") == "cyclic"
+        in_order = (
+            not isinstance(run.batches, Poisson | FixedSize)
+            and getattr(run.batches, "order", "cyclic") == "cyclic"
+        )
         if in_order:
             pieces = weights(Pieces(X, targets, [1, 7, 15]), None)
             assert np.allclose(pieces, plain, atol=1e-13)

@@ -21,6 +21,7 @@ from dplateau import (
     PrivateLogisticRegression,
     PrivateRidge,
 )
+from dplateau.algorithms import Run
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(40, 2))
@@ -39,7 +40,7 @@ RELEASED = {"coef_", "intercept_"}
 PUBLIC = {"plan_", "row_map_", "certificate_", "n_features_in_"}
 
 
-def one_step(**changes: Any) -> NoisySGD:
+def one_step(**changes: Any) -> Run:
     loss = LossGeometry(lipschitz=2.0, convex=True, smoothness=2.0)
     options = {"n": 40, "batch_size": 4, "steps": 3, "learning_rate": 0.1, "loss": loss}
     return NoisySGD(**{**options, "noise_multiplier": 1.0, "release": "last", **changes})

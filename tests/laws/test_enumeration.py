@@ -20,10 +20,10 @@ import pytest
 from scipy.special import ndtr
 
 from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD
-from dplateau.algorithms import Run
+from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Run
 from dplateau.audit import lower_bound
-from dplateau.bounds.fixed_size import FixedSizeAveraged, lags_of, witness_of
-from dplateau.bounds.poisson import FINE
+from dplateau.bounds.fixed_size import FINE, FixedSizeAveraged, witness_of
+from dplateau.bounds.fixed_size_start import lags_of
 from dplateau.bounds.registry import BOUNDS
 from dplateau.bounds.split_modulus import FixedSizeModulus, candidate
 from dplateau.numerics.types import FloatArray
@@ -157,7 +157,7 @@ class Example:
                 law = first if law is None else law @ other
             return law
 
-        if not isinstance(self.run, CyclicSGD | OnePassSGD):
+        if not isinstance(self.run.batches, Cyclic | OnePass):
             drawn = self._random_batches()
             law = sum(p * kernel(batch)[0] for p, batch in drawn)
             whole = sum(p * kernel(batch)[1] for p, batch in drawn)
@@ -168,9 +168,9 @@ class Example:
 
     def _random_batches(self) -> Batches:
         run, n = self.run, len(self.losses)
-        if isinstance(run, NoisyGD):
+        if isinstance(run.batches, FullBatch):
             return [(1.0, tuple(range(n)))]
-        if run.sampling == "fixed":
+        if isinstance(run.batches, FixedSize):
             found = list(itertools.combinations(range(n), int(run.batch_size)))
             return [(1 / len(found), batch) for batch in found]
         q = run.sampling_rate
@@ -184,7 +184,7 @@ class Example:
         self, follow: Callable[[FloatArray | None, list[tuple[int, ...]]], FloatArray | None]
     ) -> FloatArray:
         size, n, steps = int(self.run.batch_size), len(self.losses), self.run.steps
-        order = getattr(self.run, "order", "cyclic")
+        order = self.run.batches.order if isinstance(self.run.batches, Cyclic) else "cyclic"
         orders = [self.slots] if order == "cyclic" else list(itertools.permutations(range(n)))
         epochs = [
             [tuple(sorted(slots[at : at + size])) for at in range(0, n, size)] for slots in orders

@@ -18,8 +18,8 @@ from scipy.stats import binom, norm
 from dplateau import CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD, certify, compare
 from dplateau.algorithms import Run
 from dplateau.audit import lower_bound
-from dplateau.bounds import poisson
-from dplateau.bounds.batch_cap import BatchCap
+from dplateau.bounds import blocks
+from dplateau.bounds.batch_cap import BatchSizes
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import GaussianCurve, RenyiCurve
 from dplateau.numerics.sampled_renyi import sampled_gaussian_rdp
@@ -139,15 +139,14 @@ def test_a_crowded_batch_expands(monkeypatch: pytest.MonkeyPatch) -> None:
     usable = present > 2 * delta
     needed = float(np.max(np.log((present[usable] - delta) / absent[usable])))
     assert needed == pytest.approx(24.76, abs=0.02)
-    # The right thing: this run is refused, because crowded batches are likely.
-    assert "largest batch" in (bound_named("poisson_averaged").refusal(run) or "")
+    # The right thing: crowded batches are likely, so that steps may expand.
+    assert "needs steps that contract" in (bound_named("poisson_blocks").refusal(run) or "")
     assert certify(run, delta).claimed_epsilon >= needed
     # The trap: every batch taken for one of b records.
-    wrong = BatchCap(records=1, extra_delta=0.0)
-    monkeypatch.setattr(poisson, "batch_cap", lambda run, delta: wrong)
-    monkeypatch.setattr(poisson, "cap_of", lambda run, records: wrong)
-    for name in ("poisson_plain", "poisson_averaged"):
-        assert claim(name, run, delta) < needed * 0.99
+    wrong = BatchSizes(cap=1, floor=0, extra_delta=0.0)
+    monkeypatch.setattr(blocks, "batch_sizes", lambda run, delta: wrong)
+    monkeypatch.setattr(blocks, "sizes_of", lambda run, cap, floor: wrong)
+    assert claim("poisson_blocks", run, delta) < needed * 0.99
 
 
 def test_crowded_batches_are_charged() -> None:
@@ -162,11 +161,12 @@ def test_crowded_batches_are_charged() -> None:
         release="last",
         loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.3),
     )
-    witness = bound_named("poisson_averaged").plan(run, 1e-5)
+    witness = bound_named("poisson_blocks").plan(run, 1e-5)
     assert witness["batch_cap"] > 400
     most = 50 * binom.sf(witness["batch_cap"], 10_000, 0.04)
     assert 0 < most <= witness["extra_delta"] <= 1e-9
-    assert witness["contraction"] == pytest.approx(0.9)
+    sizes = BatchSizes(witness["batch_cap"], 0, witness["extra_delta"])
+    assert blocks.linear_constant(run, sizes, 1.0) == pytest.approx(0.9)
 
 
 # --- deletion is not zero-out --------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_a_replaced_record_drives_runs_apart_twice_as_fast() -> None:
     assert wrong == pytest.approx(614, abs=5)
     right = GaussianCurve(mu_from_start(two / 0.01, two, 0.99)).epsilon(1e-5)
     assert right >= needed
-    for name in ("poisson_replace_split", "poisson_replace_group"):
+    for name in ("poisson_blocks_replace",):
         assert claim(name, run, 1e-5) >= needed
 
 
@@ -311,5 +311,5 @@ def test_epochs_cost_their_square_root_unless_the_state_is_hidden() -> None:
     short, long = NoisySGD(**options, epochs=100), NoisySGD(**options, epochs=1600)
     ratio = claim("rdp_composition", long, 1e-5) / claim("rdp_composition", short, 1e-5)
     assert ratio >= 0.95 * math.sqrt(16)
-    hidden = [claim("poisson_averaged", run, 1e-5) for run in (short, long)]
+    hidden = [claim("poisson_blocks", run, 1e-5) for run in (short, long)]
     assert hidden[1] == pytest.approx(hidden[0], rel=2e-3)

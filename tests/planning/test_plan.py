@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplateau import InvalidInput, LossGeometry, NoisyGD, certify
+from dplateau.algorithms import Run
 from dplateau.losses import Huber, Logistic, Softmax
 from dplateau.planning import plan
 from dplateau.planning.forecast import forecast
@@ -37,7 +38,7 @@ def test_a_plan_meets_its_target_and_its_certificate_is_verified(
     assert found.certificate.claimed_delta == 1e-6
     assert found.certificate.verify().ok
     assert found.run.neighbors == size.get("neighbors", "add_remove")
-    assert found.run.release == "last"
+    assert found.run.release.name == "last"
 
 
 @pytest.mark.parametrize("size", SIZES[:5], ids=str)
@@ -150,7 +151,7 @@ def test_a_loss_object_is_taken_as_it_is() -> None:
 # --- the forecast, against simulation --------------------------------------------------------
 
 
-def simulated(run: NoisyGD, curvature: Any, seed: int) -> tuple[Any, Any]:
+def simulated(run: Run, curvature: Any, seed: int) -> tuple[Any, Any]:
     """Return what is unlearnt and the noise in each direction, by running the recursion."""
     rng = np.random.default_rng(seed)
     shape = (2000, len(curvature))

@@ -31,6 +31,7 @@ from dplateau import (
     compare,
     epsilon_over_steps,
 )
+from dplateau.algorithms import Run
 from dplateau.numerics.types import FloatArray
 from dplateau.plots import (
     ComparisonDisplay,
@@ -79,13 +80,13 @@ STEPS = [1, 10, 100, 1000, 10_000]
 
 
 @lru_cache
-def over_steps(run: NoisyGD = RIDGE) -> EpsilonOverStepsDisplay:
+def over_steps(run: Run = RIDGE) -> EpsilonOverStepsDisplay:
     curve = epsilon_over_steps(run, 1e-5, STEPS)
     return EpsilonOverStepsDisplay.from_curve(curve, lower_over_steps(run, 1e-5, STEPS))
 
 
 @lru_cache
-def over_records(run: OnePassSGD | CyclicSGD = ONE_PASS) -> RecordDisplay:
+def over_records(run: Run = ONE_PASS) -> RecordDisplay:
     losses = loss_per_record(run, delta=1e-5)
     return RecordDisplay.from_losses(losses, lower_over_records(run, 1e-5, losses.positions))
 

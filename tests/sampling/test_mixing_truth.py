@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from dplateau import Ball, Box, LossGeometry, NotApplicable, ProjectedLangevin, tv_over_steps
+from dplateau.algorithms import Run
 from dplateau.audit.mixing_truth import GridChain, extreme_nodes, grid_chain
 from dplateau.numerics.types import FloatArray
 
@@ -20,7 +21,7 @@ Gradient = Callable[[FloatArray], FloatArray]
 STEPS = np.array([1, 2, 3, 5, 10, 20, 40])
 
 
-def chain(domain: Any, eta: float, **known: Any) -> ProjectedLangevin:
+def chain(domain: Any, eta: float, **known: Any) -> Run:
     return ProjectedLangevin(
         steps=1,
         learning_rate=eta,
@@ -119,7 +120,7 @@ def test_after_one_step_the_bound_is_attained() -> None:
     ],
     ids=["disc", "Gaussian on a disc", "corners on a square"],
 )
-def test_the_truth_in_two_dimensions_lies_below(run: ProjectedLangevin, gradient: Gradient) -> None:
+def test_the_truth_in_two_dimensions_lies_below(run: Run, gradient: Gradient) -> None:
     truth = grid_chain(run, gradient, panels=2, corners=(0.0,))
     assert truth.defect < 1e-6
     between, to_limit = truth.apart(STEPS[:5], extreme_nodes(truth, 8))

@@ -19,14 +19,13 @@ from dplateau import (
     LangevinSampler,
     LossGeometry,
     NoisyGD,
-    NoisySGD,
     NotApplicable,
     Potential,
-    ProjectedLangevin,
     Simplex,
     certify,
     sample,
 )
+from dplateau.algorithms import FixedSize, Poisson
 from dplateau.audit.mixing_truth import grid_chain
 from dplateau.losses import Absolute, Logistic
 from dplateau.numerics.types import FloatArray
@@ -93,14 +92,14 @@ def test_a_step_is_the_described_update() -> None:
     noise = np.random.default_rng(9).standard_normal((2, 2))
     free = start - 0.05 * (start + 0.3 * start) + math.sqrt(2 * 0.05 / 2) * noise
     assert moved == pytest.approx(Ball(1.0).project(free), abs=1e-14)
-    assert isinstance(made.run, ProjectedLangevin)
+    assert made.run.inverse_temperature == 2.0
     assert made.run.iterate_std == pytest.approx(math.sqrt(0.05))
 
 
 def test_a_batch_step_is_the_described_update() -> None:
     potential = records()
     made = sampler(potential=potential, batch_size=12)
-    assert isinstance(made.run, NoisySGD)
+    assert isinstance(made.run.batches, Poisson)
     start = np.array([[0.3, 0.1]])
     moved = made.step(np.random.default_rng(9), made.init(start)).position
     generator = np.random.default_rng(9)
@@ -114,7 +113,7 @@ def test_a_batch_step_is_the_described_update() -> None:
 
 def test_batches_have_the_described_law() -> None:
     run = sampler(potential=records(), batch_size=12).run
-    assert isinstance(run, NoisySGD)
+    assert isinstance(run.batches, Poisson | FixedSize)
     generator = np.random.default_rng(0)
     rows, weights = random_batches(run, 4000, generator)
     sizes = np.rint(weights.sum(axis=1) * 12)
@@ -128,7 +127,7 @@ def test_batches_have_the_described_law() -> None:
         taken = chosen[weight > 0]
         assert np.unique(taken).size == taken.size
     fixed = sampler(potential=records(), batch_size=12, sampling="fixed").run
-    assert isinstance(fixed, NoisySGD)
+    assert isinstance(fixed.batches, FixedSize)
     assert np.all(random_batches(fixed, 3, generator)[1] == 1 / 12)
 
 
@@ -261,7 +260,7 @@ def test_one_draw_is_private_by_the_same_description() -> None:
 
 def test_draws_that_are_kept_count_as_released() -> None:
     drawn = sample(records(), Ball(1.0), 5, learning_rate=0.1, warmup=2, seed=0)
-    assert drawn.sampler.run.release == "all"
+    assert drawn.sampler.run.release.name == "all"
     assert drawn.sampler.run.steps == 7
 
 

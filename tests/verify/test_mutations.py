@@ -323,9 +323,7 @@ OTHERS: dict[str, Run] = {
         n=19, batch_size=5, steps=20, order="reshuffle", noise_multiplier=2.0, **STEPS
     ),
     "pld_composition": NoisySGD(**{**SAMPLED, "neighbors": "replace"}),
-    "poisson_plain": NoisySGD(**SAMPLED),
-    "poisson_high_probability": NoisySGD(**SAMPLED),
-    "poisson_averaged": NoisySGD(**SAMPLED),
+    "poisson_blocks": NoisySGD(**SAMPLED),
     "poisson_modulus": NoisySGD(
         **{
             **SAMPLED,
@@ -335,8 +333,7 @@ OTHERS: dict[str, Run] = {
             "loss": LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02),
         }
     ),
-    "poisson_replace_split": NoisySGD(**SAMPLED, neighbors="replace"),
-    "poisson_replace_group": NoisySGD(**SAMPLED, neighbors="replace"),
+    "poisson_blocks_replace": NoisySGD(**SAMPLED, neighbors="replace"),
     "fixed_size_averaged": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
     "every_batch": NoisySGD(**{**SAMPLED, "batch_size": 160}, neighbors="replace"),
     "fixed_size_modulus": NoisySGD(

@@ -9,17 +9,8 @@ from typing import Any
 
 import pytest
 
-from dplateau.algorithms import (
-    Ball,
-    Box,
-    CyclicSGD,
-    LossGeometry,
-    NoisyGD,
-    NoisySGD,
-    OnePassSGD,
-    ProjectedLangevin,
-    Run,
-)
+from catalogue import RUNS, STEPS
+from dplateau.algorithms import Ball, CyclicSGD, LossGeometry, NoisyGD, Run
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify
 from dplateau.cli import main
@@ -29,138 +20,6 @@ from dplateau.verify.reading import digest_of
 from dplateau.verify.theorems import THEOREMS
 
 Found = dict[str, Any]
-
-SMOOTH = LossGeometry(lipschitz=2.0, convex=True, smoothness=0.5)
-STEPS: Found = {"learning_rate": 0.4, "l2": 0.1, "loss": SMOOTH, "release": "last"}
-SAMPLED: Found = {"n": 400, "batch_size": 8, "steps": 150, "noise_multiplier": 2.0, **STEPS}
-NONCONVEX = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02)
-WEAKLY_SMOOTH = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.01))
-RUNS: dict[str, Run] = {
-    "full batch": NoisyGD(n=100, steps=300, noise_multiplier=5.0, **STEPS),
-    "full batch, one step": NoisyGD(n=10, steps=1, noise_std=1.5, **STEPS),
-    "full batch, domain, replace": NoisyGD(
-        n=100, steps=400, iterate_std=0.02, neighbors="replace", domain=Ball(0.2), **STEPS
-    ),
-    "full batch, schedules": NoisyGD(
-        n=50,
-        steps=40,
-        noise_multiplier=[2.0 + 0.1 * t for t in range(40)],
-        domain=Box([0.0, 0.0], [0.1, 0.2]),
-        **{**STEPS, "learning_rate": [0.5 / (1 + 0.1 * t) for t in range(40)]},
-    ),
-    "Langevin": ProjectedLangevin(
-        n=60, steps=30, inverse_temperature=0.001, domain=Ball(1.0), **STEPS
-    ),
-    "Laplace": NoisyGD(
-        n=50, steps=12, noise_multiplier=9.0, noise_kind="laplace", dimension=1, **STEPS
-    ),
-    "sampled Laplace": NoisySGD(**SAMPLED, noise_kind="laplace", dimension=1),
-    "Poisson": NoisySGD(**SAMPLED),
-    "Poisson, released, rare": NoisySGD(
-        n=5000, sampling_rate=0.01, epochs=3, noise_multiplier=1.0, release="all"
-    ),
-    "Poisson, replace": NoisySGD(**SAMPLED, neighbors="replace"),
-    "Poisson, short": NoisySGD(**{**SAMPLED, "steps": 15}),
-    "Poisson, replace, short": NoisySGD(**{**SAMPLED, "steps": 15}, neighbors="replace"),
-    "Poisson, replace, released": NoisySGD(
-        n=5000,
-        sampling_rate=0.01,
-        epochs=3,
-        noise_multiplier=1.0,
-        neighbors="replace",
-        release="all",
-    ),
-    "Poisson, every record": NoisySGD(n=20, batch_size=20, steps=30, noise_multiplier=4.0, **STEPS),
-    "Poisson, domain, no ridge": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.05)}),
-    "Poisson, nonconvex": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.03), "loss": NONCONVEX}
-    ),
-    "fixed size": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
-    "fixed size, nonconvex": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.03), "loss": NONCONVEX},
-        neighbors="replace",
-        sampling="fixed",
-    ),
-    "fixed size, weakly smooth": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "domain": Ball(0.03), "loss": WEAKLY_SMOOTH},
-        neighbors="replace",
-        sampling="fixed",
-    ),
-    "Poisson, replace, weakly smooth": NoisySGD(
-        **{**SAMPLED, "steps": 2000, "domain": Ball(0.03), "loss": WEAKLY_SMOOTH},
-        neighbors="replace",
-    ),
-    "cyclic": CyclicSGD(n=43, batch_size=5, steps=77, noise_multiplier=2.0, **STEPS),
-    "shuffled once": CyclicSGD(
-        n=43, batch_size=5, steps=77, order="shuffle_once", noise_multiplier=2.0, **STEPS
-    ),
-    "reshuffled": CyclicSGD(
-        n=43, batch_size=5, epochs=8, order="reshuffle", noise_multiplier=2.0, **STEPS
-    ),
-    "one pass": OnePassSGD(n=30, batch_size=4, noise_std=1.0, **STEPS),
-    "one pass, domain": OnePassSGD(
-        n=30, batch_size=4, noise_std=1.0, neighbors="replace", domain=Ball(0.4), **STEPS
-    ),
-    "one pass, Laplace": OnePassSGD(
-        n=9, noise_std=3.0, noise_kind="laplace", dimension=1, domain=Box(0.0, 2.0), **STEPS
-    ),
-    "random stop": OnePassSGD(
-        n=400, noise_std=3.0, domain=Ball(0.3), **{**STEPS, "release": "random_stop"}
-    ),
-    "random stop, no domain": OnePassSGD(
-        n=30, batch_size=4, noise_std=1.0, **{**STEPS, "release": "random_stop"}
-    ),
-    "random stop, nonconvex": OnePassSGD(
-        n=25, noise_std=3.0, domain=Ball(0.1), **{**STEPS, "release": "random_stop"}
-    ).replace(loss=NONCONVEX),
-    "random stop, Laplace": OnePassSGD(
-        n=9,
-        noise_std=3.0,
-        noise_kind="laplace",
-        dimension=1,
-        domain=Box(0.0, 2.0),
-        **{**STEPS, "release": "random_stop"},
-    ),
-    "one shuffled epoch": CyclicSGD(
-        n=43, batch_size=5, epochs=1, order="reshuffle", noise_std=2.0, domain=Ball(0.2), **STEPS
-    ),
-    "narrow domain": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.005)}),
-    "narrow domain, replace, Laplace": NoisySGD(
-        **{**SAMPLED, "neighbors": "replace", "domain": Box(0.0, 0.01)},
-        noise_kind="laplace",
-        dimension=1,
-    ),
-    "narrow domain, fixed size": NoisySGD(
-        **{**SAMPLED, "domain": Ball(0.005)}, neighbors="replace", sampling="fixed"
-    ),
-    "nonsmooth": NoisyGD(
-        n=50,
-        steps=200,
-        noise_multiplier=300.0,
-        domain=Ball(0.3),
-        **{**STEPS, "loss": LossGeometry(lipschitz=1.0, convex=True)},
-    ),
-    "weakly smooth, cyclic": CyclicSGD(
-        n=20,
-        batch_size=4,
-        epochs=5,
-        noise_multiplier=9.0,
-        domain=Ball(0.3),
-        **{**STEPS, "loss": LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.3))},
-    ),
-    "dissipative": NoisyGD(
-        n=50,
-        steps=100,
-        noise_multiplier=40.0,
-        domain=Ball(0.3),
-        **{
-            **STEPS,
-            "loss": LossGeometry(
-                lipschitz=1.0, convex=False, smoothness=0.5, dissipativity=(1e-6, 0.2)
-            ),
-        },
-    ),
-}
 
 
 def certificate(run: Run, bound: str, delta: float = 1e-5) -> Certificate:
@@ -191,7 +50,7 @@ def test_every_bound_has_its_theorem_and_its_run() -> None:
 
 
 @pytest.mark.parametrize("delta", [1e-2, 1e-8, 1e-13])
-@pytest.mark.parametrize("bound", ["pld_composition", "poisson_averaged", "rdp_composition"])
+@pytest.mark.parametrize("bound", ["pld_composition", "poisson_blocks", "rdp_composition"])
 def test_other_deltas_are_confirmed(bound: str, delta: float) -> None:
     verdict = certificate(RUNS["Poisson"], bound, delta).verify()
     assert verdict.ok, str(verdict)
@@ -240,7 +99,7 @@ def test_a_bound_for_another_kind_of_run_is_refused() -> None:
     released = {**RUNS["full batch"].to_dict(), "release": "all"}
     assert failed(verify(forged("full batch", "gd_contraction", run=released))) == "release"
     swapped = {**RUNS["Poisson"].to_dict(), "neighbors": "replace"}
-    assert failed(verify(forged("Poisson", "poisson_plain", run=swapped))) == "neighbours"
+    assert failed(verify(forged("Poisson", "poisson_blocks", run=swapped))) == "neighbours"
     nonconvex = {**RUNS["full batch"].to_dict(), "loss": {"convex": False, "lipschitz": 2.0}}
     assert failed(verify(forged("full batch", "gd_contraction", run=nonconvex))) == "losses"
 
@@ -296,7 +155,7 @@ def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
 
 @pytest.mark.parametrize("run", ["full batch", "Poisson, short"])
 def test_smaller_claims_are_refused(run: str) -> None:
-    bound = "gd_contraction" if run == "full batch" else "poisson_averaged"
+    bound = "gd_contraction" if run == "full batch" else "poisson_blocks"
     claimed = certificate(RUNS[run], bound).claimed_epsilon
     for factor in (0.0, 0.5, 0.98):
         verdict = verify(forged(run, bound, claimed_epsilon=claimed * factor))
@@ -352,9 +211,9 @@ JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"bloc
     [
         ("full batch", "gd_contraction"),
         ("Poisson", "rdp_composition"),
-        ("Poisson, short", "poisson_averaged"),
+        ("Poisson, short", "poisson_blocks"),
         ("Poisson, nonconvex", "poisson_modulus"),
-        ("Poisson, replace, short", "poisson_replace_split"),
+        ("Poisson, replace, short", "poisson_blocks_replace"),
         ("fixed size, nonconvex", "fixed_size_modulus"),
         ("shuffled once", "shuffle_once_average"),
         ("random stop, no domain", "random_stop_mean"),
@@ -366,7 +225,7 @@ def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:
     honest = json.loads(certificate(RUNS[run], bound).to_json())
     for place, name in enumerate(honest["witness"]):
         # Split noise takes a second to derive: each of its numbers meets other junk, not all of it.
-        split = bound in ("poisson_replace_split", "fixed_size_modulus")
+        split = bound in ("poisson_blocks_replace", "fixed_size_modulus")
         for junk in JUNK[place % 4 :: 4] if split else JUNK:
             if junk == honest["witness"][name] and junk is honest["witness"][name]:
                 continue

@@ -1,8 +1,25 @@
-"""Descriptions of what runs: loss geometry, domains, noise and the five algorithms."""
+"""Descriptions of what runs: loss geometry, domains, noise, batches and the five algorithms."""
 
 from dplateau.algorithms.base import Run
+from dplateau.algorithms.batches import (
+    Batches,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Scheme,
+    refuse_batches,
+)
 from dplateau.algorithms.domains import Ball, Body, Box, Domain
 from dplateau.algorithms.geometry import Dissipativity, Holder, LossGeometry
+from dplateau.algorithms.release import (
+    AllIterates,
+    LastIterate,
+    RandomStop,
+    Release,
+    refuse_release,
+)
 from dplateau.algorithms.runs import (
     CyclicSGD,
     NoisyGD,
@@ -14,19 +31,32 @@ from dplateau.algorithms.runs import (
 from dplateau.algorithms.schedule import Schedule
 
 __all__ = [
+    "AllIterates",
     "Ball",
+    "Batches",
     "Body",
     "Box",
+    "Cyclic",
     "CyclicSGD",
     "Dissipativity",
     "Domain",
+    "FixedSize",
+    "FullBatch",
     "Holder",
+    "LastIterate",
     "LossGeometry",
     "NoisyGD",
     "NoisySGD",
+    "OnePass",
     "OnePassSGD",
+    "Poisson",
     "ProjectedLangevin",
+    "RandomStop",
+    "Release",
     "Run",
     "Schedule",
+    "Scheme",
+    "refuse_batches",
+    "refuse_release",
     "run_from_dict",
 ]

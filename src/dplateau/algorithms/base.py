@@ -22,22 +22,32 @@ process noisy gradients further, so composition covers them; hidden-state bounds
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, Required, Self, TypedDict
+from typing import Any, Literal, TypedDict
 
 from dplateau.algorithms import _check, noise
+from dplateau.algorithms.batches import (
+    Batches,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    refuse_batches,
+)
 from dplateau.algorithms.domains import Box, Domain
 from dplateau.algorithms.geometry import LossGeometry
 from dplateau.algorithms.noise import Given
-from dplateau.algorithms.schedule import PerStep, Schedule, per_step, times
+from dplateau.algorithms.release import RandomStop, Release, release_of
+from dplateau.algorithms.schedule import PerStep, Schedule, per_step, times, values_over
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.numerics.types import FloatArray
 
 Neighbors = Literal["add_remove", "replace"]
-Release = Literal["last", "all", "random_stop"]
 NoiseKind = Literal["gaussian", "laplace"]
 NEIGHBORS = ("add_remove", "replace")
-RELEASES = ("last", "all", "random_stop")
 NOISE_KINDS = ("gaussian", "laplace")
 # Two names for one quantity: stating one replaces the other.
 ALTERNATIVES = (
@@ -45,24 +55,8 @@ ALTERNATIVES = (
     ("steps", "epochs"),
     noise.CONVENTIONS,
 )
-
-
-class RunOptions(TypedDict, total=False):
-    """What every run takes beside its own sizes (all by keyword)."""
-
-    learning_rate: PerStep | list[float] | tuple[float, ...] | None
-    l2: float
-    domain: Domain | None
-    loss: LossGeometry | None
-    dimension: int | None
-    momentum: float
-    average_last: int
-    noise_multiplier: PerStep | list[float] | tuple[float, ...] | None
-    noise_std: PerStep | list[float] | tuple[float, ...] | None
-    iterate_std: PerStep | list[float] | tuple[float, ...] | None
-    noise_kind: NoiseKind
-    neighbors: Neighbors
-    release: Required[Release]
+# The functions that describe runs, by name (dplateau.algorithms.runs enters them).
+CONSTRUCTORS: dict[str, Callable[..., Run]] = {}
 
 
 class _Scales(TypedDict):
@@ -71,49 +65,20 @@ class _Scales(TypedDict):
     learning_rate: PerStep | None
 
 
-@dataclass(frozen=True, init=False, repr=False)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Run:
-    """What the five descriptions share; use one of them, not this class.
+    """One run, as made by NoisyGD, NoisySGD, CyclicSGD, OnePassSGD or ProjectedLangevin.
 
-    Parameters
-    ----------
-    n
-        Number of records, a public constant.
-    learning_rate
-        eta, a number or one value per step. May be absent: composition does not need it.
-    l2
-        Strength of the ridge term l2 * w (strong convexity that costs no sensitivity).
-    domain
-        Ball, Box, Body, or None for an unconstrained run.
-    loss
-        LossGeometry of one record's data loss. May be absent for composition.
-    dimension
-        Number of parameters. Only Laplace noise and boxes need it.
-    momentum, average_last
-        Nesterov's momentum in [0, 1), and how many of the last iterates the released model
-        averages; 0 and 1 are the plain run.
-    noise_multiplier, noise_std, iterate_std
-        Exactly one; see :mod:`dplateau.algorithms.noise`. Each may be one value per step.
-    noise_kind
-        "gaussian", or "laplace" in one dimension.
-    neighbors
-        "add_remove": one record is present or absent while n, b and the normaliser stay public
-        constants; with deterministic or shuffled batches the absent record keeps its slot and
-        contributes a zero gradient (deleting it and moving the later records up is not covered).
-        "replace": one record is exchanged for another.
-    release
-        A promise about what leaves: "last" (only the last iterate; no loss, metric or iterate of
-        the way there is seen by anyone), "all" (every iterate may leave) or "random_stop" (the
-        iterate of one uniformly random step).
+    Their docstrings say what every argument means; here the arguments are kept as they were
+    stated, and everything else is derived. ``batches`` says how the records of a step are chosen,
+    ``divisor`` is b as stated: the batch size, or the sampling rate b / n. ``inverse_temperature``
+    is None unless the noise follows from it, as in ProjectedLangevin.
     """
 
-    kind: ClassVar[str] = "run"
-    may_stop_at_random: ClassVar[bool] = False
-
     n: int
-    batch: Given
+    batches: Batches
+    divisor: Given
     duration: Given
-    steps: int
     learning_rate: PerStep | None
     l2: float
     domain: Domain | None
@@ -125,74 +90,94 @@ class Run:
     noise_kind: NoiseKind
     neighbors: Neighbors
     release: Release
+    group_size: int = 1
+    inverse_temperature: float | None = None
+    steps: int = field(init=False)
 
-    def _fill(self, *, n: int, batch: Given, duration: Given, options: RunOptions) -> None:
-        """Validate and store the shared fields (frozen: only the constructors call this)."""
-        unknown = set(options) - set(RunOptions.__annotations__)
-        if unknown:
-            raise InvalidInput(
-                f"{self.kind} has no option {sorted(unknown)[0]!r}; "
-                f"options are {', '.join(RunOptions.__annotations__)}"
-            )
-        _check.put(self, "n", n)
-        _check.put(self, "batch", batch)
-        _check.put(self, "duration", duration)
+    def __post_init__(self) -> None:
+        """Read every field once, then check that they fit each other."""
         _check.put(self, "steps", self._count_steps())
-        rate = options.get("learning_rate")
-        _check.put(self, "learning_rate", None if rate is None else per_step("learning_rate", rate))
-        _check.put(self, "l2", _check.nonnegative("l2", options.get("l2", 0.0)))
-        _check.put(
-            self,
-            "domain",
-            _typed("domain", options.get("domain"), Domain, "Ball, Box, Body or None"),
-        )
-        _check.put(
-            self, "loss", _typed("loss", options.get("loss"), LossGeometry, "LossGeometry or None")
-        )
-        size = options.get("dimension")
-        _check.put(self, "dimension", None if size is None else _check.whole("dimension", size))
-        _check.put(self, "momentum", _momentum(options.get("momentum", 0.0)))
-        averaged = _check.whole("average_last", options.get("average_last", 1))
-        _check.put(self, "average_last", averaged)
-        _check.put(self, "noise", self._given_noise(options))
-        kind = _check.choice("noise_kind", options.get("noise_kind", "gaussian"), NOISE_KINDS)
-        _check.put(self, "noise_kind", kind)
-        relation = _check.choice("neighbors", options.get("neighbors", "add_remove"), NEIGHBORS)
-        _check.put(self, "neighbors", relation)
-        _check.put(self, "release", _release(options.get("release")))
+        if self.learning_rate is not None:
+            _check.put(self, "learning_rate", per_step("learning_rate", self.learning_rate))
+        _check.put(self, "l2", _check.nonnegative("l2", self.l2))
+        _check_type("domain", self.domain, Domain, "Ball, Box, Body or None")
+        _check_type("loss", self.loss, LossGeometry, "LossGeometry or None")
+        if self.dimension is not None:
+            _check.put(self, "dimension", _check.whole("dimension", self.dimension))
+        _check.put(self, "momentum", _momentum(self.momentum))
+        _check.put(self, "average_last", _check.whole("average_last", self.average_last))
+        _check.choice("noise_kind", self.noise_kind, NOISE_KINDS)
+        _check.choice("neighbors", self.neighbors, NEIGHBORS)
+        _check.put(self, "release", release_of(self.release))
+        _check.put(self, "group_size", _check.whole("group_size", self.group_size))
+        self._check_batches()
+        self._check_schedules()
         self._check_together()
 
-    def _given_noise(self, options: RunOptions) -> Given:
-        stated: list[Given] = []
-        for name in noise.CONVENTIONS:
-            value = options.get(name)
-            if value is not None:
-                stated.append(Given(name, per_step(name, value)))
-        if len(stated) != 1:
-            names = " and ".join(given.name for given in stated) or "none"
-            raise InvalidInput(
-                f"state the noise once: exactly one of {', '.join(noise.CONVENTIONS)}; got {names}"
-            )
-        return stated[0]
-
     def _count_steps(self) -> int:
-        """Return T: the steps given, or ceil(epochs * n / batch_size)."""
+        """Return T: the steps given, or as many as cover the epochs."""
         if self.duration.name == "steps":
             return _check.whole("steps", self.duration.value)
-        # q as stated, not q * n / n: a rounded product could add a step.
-        share = fraction(self.batch.value) / (self.n if self.batch.name == "batch_size" else 1)
-        return math.ceil(fraction(self.duration.value) / share)
+        epochs = fraction(self.duration.value)
+        match self.batches:
+            case Cyclic():
+                # Each epoch has its own short last batch, so epochs are counted in whole batches.
+                return math.ceil(epochs * self.batches_per_epoch)
+            case Poisson(rate=rate) if self.has_own_rate:
+                if isinstance(rate, Schedule):
+                    raise InvalidInput(
+                        "epochs have no length when the sampling rate changes; state steps"
+                    )
+                return math.ceil(epochs / fraction(rate))
+            case FullBatch() | Poisson() | FixedSize() | OnePass():
+                # q as stated, not q * n / n: a rounded product could add a step.
+                stated = fraction(self.divisor.value)
+                share = stated / self.n if self.divisor.name == "batch_size" else stated
+                return math.ceil(epochs / share)
+            case _ as unknown:
+                refuse_batches(unknown)
+
+    def _check_batches(self) -> None:
+        """Check that the batches and what steps divide by belong together."""
+        size: float = self.batch_size
+        match self.batches:
+            case FullBatch():
+                size = self.n
+            case Poisson():
+                pass
+            case FixedSize(size=size):
+                if size >= self.n:
+                    raise InvalidInput(
+                        f"batch_size={size:g} with n={self.n} is the full batch; use NoisyGD"
+                    )
+                if self.neighbors == "add_remove":
+                    raise InvalidInput(
+                        "fixed-size batches have no theorem for neighbors='add_remove' (n would "
+                        "change the batches); use neighbors='replace', or sampling='poisson'"
+                    )
+            case Cyclic(size=size) | OnePass(size=size):
+                pass
+            case _ as unknown:
+                refuse_batches(unknown)
+        if size != self.batch_size:
+            raise InvalidInput(f"batches of {size:g} records, but divided by {self.batch_size:g}")
+
+    def _check_schedules(self) -> None:
+        stated: dict[str, PerStep | None] = {
+            "learning_rate": self.learning_rate,
+            self.noise.name: self.noise.value,
+        }
+        if isinstance(self.batches, Poisson):
+            stated["sampling_rate"] = self.batches.rate
+        for name, value in stated.items():
+            if isinstance(value, Schedule) and len(value) != self.steps:
+                raise InvalidInput(
+                    f"{name} has {len(value)} values but the run has {self.steps} steps; "
+                    "give one value per step"
+                )
 
     def _check_together(self) -> None:
         """Refuse combinations that describe nothing, or for which no theorem is known."""
-        for name in ("learning_rate", "noise"):
-            value = self.noise.value if name == "noise" else self.learning_rate
-            if isinstance(value, Schedule) and len(value) != self.steps:
-                label = self.noise.name if name == "noise" else name
-                raise InvalidInput(
-                    f"{label} has {len(value)} values but the run has {self.steps} steps; "
-                    "give one value per step"
-                )
         if isinstance(self.domain, Box) and self.dimension not in (None, self.domain.dimension):
             raise InvalidInput(
                 f"dimension={self.dimension} but the box has {self.domain.dimension} coordinates"
@@ -206,11 +191,11 @@ class Run:
             raise InvalidInput(
                 f"average_last={self.average_last} but the run has {self.steps} steps"
             )
-        if self.release == "random_stop" and not self.is_plain:
+        if self.stops_at_random and not self.is_plain:
             raise InvalidInput(
                 "release='random_stop' is about plain steps: leave out momentum and average_last"
             )
-        if self.release == "random_stop" and not self.may_stop_at_random:
+        if self.stops_at_random and not isinstance(self.batches, OnePass):
             raise InvalidInput(
                 f"no theorem covers release='random_stop' for {self.kind}; "
                 "use OnePassSGD, or release='last'"
@@ -219,28 +204,97 @@ class Run:
     # What follows is derived: nothing here is stored twice.
 
     @property
+    def kind(self) -> str:
+        """Return the name of the function that describes such runs."""
+        if self.inverse_temperature is not None:
+            return "ProjectedLangevin"
+        return self.batches.algorithm
+
+    @property
+    def described(self) -> str:
+        """Return the kind of run, with the batches where one kind has several."""
+        match self.batches:
+            case FullBatch():
+                return self.kind
+            case Cyclic(order=order):
+                return f"{self.kind} with order={order!r}"
+            case batches:
+                return batches.described
+
+    @property
+    def stops_at_random(self) -> bool:
+        """Return whether the iterate of a random step is what leaves."""
+        return isinstance(self.release, RandomStop)
+
+    @property
     def batch_size(self) -> float:
         """Return b, the public constant that every step divides by."""
-        value = self.batch.value
+        value = self.divisor.value
         assert not isinstance(value, Schedule)
-        return value if self.batch.name == "batch_size" else tidy(value * self.n)
+        return value if self.divisor.name == "batch_size" else tidy(value * self.n)
+
+    @property
+    def _share(self) -> float:
+        value = self.divisor.value
+        assert not isinstance(value, Schedule)
+        return value if self.divisor.name == "sampling_rate" else value / self.n
+
+    @property
+    def has_own_rate(self) -> bool:
+        """Return whether records join a batch with another probability than b / n."""
+        return isinstance(self.batches, Poisson) and self.batches.rate != self._share
+
+    @property
+    def has_schedule(self) -> bool:
+        """Return whether learning rate, noise or sampling rate changes from step to step."""
+        rate = self.batches.rate if isinstance(self.batches, Poisson) else None
+        stated = (self.learning_rate, self.noise.value, rate)
+        return any(isinstance(value, Schedule) for value in stated)
 
     @property
     def sampling_rate(self) -> float:
-        """Return q = b / n, the share of the records in a batch."""
-        value = self.batch.value
-        assert not isinstance(value, Schedule)
-        return value if self.batch.name == "sampling_rate" else value / self.n
+        """Return q, the expected share of the records in a batch: b / n, or Poisson's own rate."""
+        match self.batches:
+            case Poisson(rate=rate):
+                if isinstance(rate, Schedule):
+                    raise NotApplicable(
+                        "the sampling rate changes from step to step; composition over released "
+                        "iterates (pld_composition, rdp_composition) reads such a schedule"
+                    )
+                return rate
+            case FullBatch() | FixedSize() | Cyclic() | OnePass():
+                return self._share
+            case _ as unknown:
+                refuse_batches(unknown)
+
+    def sampling_rates(self) -> FloatArray:
+        """Return the expected share of the records in the batch of every step."""
+        if isinstance(self.batches, Poisson):
+            return values_over(self.batches.rate, self.steps)
+        return values_over(self.sampling_rate, self.steps)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Return ceil(n / b), the number of batches of one pass in order."""
+        match self.batches:
+            case Cyclic(size=size) | OnePass(size=size):
+                return -(-self.n // size)
+            case FullBatch() | Poisson() | FixedSize():
+                raise NotApplicable(f"{self.described} does not pass over the records in order")
+            case _ as unknown:
+                refuse_batches(unknown)
+
+    @property
+    def epochs(self) -> float:
+        """Return the expected number of passes over the data: T b / n, or the sum of the rates."""
+        if self.has_own_rate:
+            return float(self.sampling_rates().sum())
+        return self.steps * self.batch_size / self.n
 
     @property
     def is_plain(self) -> bool:
         """Return whether each iterate follows from the one before, and the last one leaves."""
         return self.momentum == 0 and self.average_last == 1
-
-    @property
-    def epochs(self) -> float:
-        """Return the number of passes over the data, T b / n."""
-        return self.steps * self.batch_size / self.n
 
     @property
     def lipschitz(self) -> float | None:
@@ -293,7 +347,7 @@ class Run:
         """Return the constructor's arguments, as stated by the user."""
         found: dict[str, Any] = {
             "n": self.n,
-            self.batch.name: self.batch.value,
+            self.divisor.name: self.divisor.value,
             self.duration.name: self.duration.value,
             "learning_rate": self.learning_rate,
             "l2": self.l2,
@@ -303,13 +357,35 @@ class Run:
             self.noise.name: self.noise.value,
             "noise_kind": self.noise_kind,
             "neighbors": self.neighbors,
-            "release": self.release,
+            "release": self.release.name,
         }
         # Plain runs are described as they were before there were others.
-        extra = {"momentum": (self.momentum, 0.0), "average_last": (self.average_last, 1)}
-        return found | {name: value for name, (value, usual) in extra.items() if value != usual}
+        extra = {
+            "momentum": (self.momentum, 0.0),
+            "average_last": (self.average_last, 1),
+            "group_size": (self.group_size, 1),
+        }
+        found |= {name: value for name, (value, usual) in extra.items() if value != usual}
+        match self.batches:
+            case FullBatch():
+                del found["batch_size"]
+            case Poisson(rate=rate):
+                found |= {"sampling_rate": rate} if self.has_own_rate else {}
+                found["sampling"] = "poisson"
+            case FixedSize():
+                found["sampling"] = "fixed"
+            case Cyclic(order=order):
+                found["order"] = order
+            case OnePass():
+                del found[self.duration.name]
+            case _ as unknown:
+                refuse_batches(unknown)
+        if self.inverse_temperature is not None:
+            del found[self.noise.name], found["noise_kind"]
+            found["inverse_temperature"] = self.inverse_temperature
+        return found
 
-    def replace(self, **changes: Any) -> Self:
+    def replace(self, **changes: Any) -> Run:
         """Return a copy with some arguments changed; a stated alternative replaces the old one.
 
         >>> from dplateau.algorithms import NoisyGD
@@ -319,9 +395,10 @@ class Run:
         """
         found = self.parameters()
         for group in ALTERNATIVES:
-            if any(name in changes for name in group):
+            stated_once = sum(name in found for name in group) == 1
+            if stated_once and any(name in changes for name in group):
                 found = {name: value for name, value in found.items() if name not in group}
-        return type(self)(**{**found, **changes})
+        return CONSTRUCTORS[self.kind](**{**found, **changes})
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description: the constructor's arguments and the algorithm's name."""
@@ -360,16 +437,6 @@ def _momentum(value: object) -> float:
     return number
 
 
-def _release(value: object) -> str:
-    if value is None:
-        raise InvalidInput(
-            "release is a promise about what leaves and has no default: "
-            "say release='last', 'all' or 'random_stop'"
-        )
-    return _check.choice("release", value, RELEASES)
-
-
-def _typed(name: str, value: object, kind: Any, wanted: str) -> object:
+def _check_type(name: str, value: object, kind: Any, wanted: str) -> None:
     if value is not None and not isinstance(value, kind):
         raise InvalidInput(f"{name} must be {wanted}; got {value!r}")
-    return value

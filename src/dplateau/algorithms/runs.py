@@ -1,114 +1,247 @@
-"""The five algorithms, each described fully by its own docstring and that of :class:`Run`."""
+"""The five algorithms: functions that describe a run, each defined fully by its docstring."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Unpack
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, ParamSpec
 
 from dplateau.algorithms import _check, noise
-from dplateau.algorithms._signature import shows_options
-from dplateau.algorithms.base import Run, RunOptions, fraction, tidy
-from dplateau.algorithms.domains import domain_from_dict
+from dplateau.algorithms.base import CONSTRUCTORS, Neighbors, NoiseKind, Run, tidy
+from dplateau.algorithms.batches import (
+    SAMPLINGS,
+    Batches,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Order,
+    Poisson,
+    Sampling,
+)
+from dplateau.algorithms.domains import Domain, domain_from_dict
 from dplateau.algorithms.geometry import LossGeometry
 from dplateau.algorithms.noise import Given
+from dplateau.algorithms.release import Release, ReleaseName, release_of
 from dplateau.algorithms.schedule import PerStep, Schedule, per_step
 from dplateau.errors import InvalidInput
+from dplateau.numerics.types import FloatArray
+
+# A number, or one per step.
+Stated = float | Schedule | Sequence[float] | FloatArray
+P = ParamSpec("P")
+
+_OPTIONS = """\
+learning_rate
+    eta, a number or one value per step. May be absent: composition does not need it.
+l2
+    Strength of the ridge term l2 * w (strong convexity that costs no sensitivity).
+domain
+    Ball, Box, Body, or None for an unconstrained run.
+loss
+    LossGeometry of one record's data loss. May be absent for composition.
+dimension
+    Number of parameters. Only Laplace noise and boxes need it.
+momentum, average_last
+    Nesterov's momentum in [0, 1), and how many of the last iterates the released model
+    averages; 0 and 1 are the plain run.
+noise_multiplier, noise_std, iterate_std
+    Exactly one; see :mod:`dplateau.algorithms.noise`. Each may be one value per step.
+noise_kind
+    "gaussian", or "laplace" in one dimension.
+neighbors
+    "add_remove": one record is present or absent while n, b and the normaliser stay public
+    constants; with deterministic or shuffled batches the absent record keeps its slot and
+    contributes a zero gradient (deleting it and moving the later records up is not covered).
+    "replace": one record is exchanged for another.
+group_size
+    How many records neighbours may differ in: the unit of privacy, such as all records of a user.
+release
+    A promise about what leaves: "last" (only the last iterate; no loss, metric or iterate of
+    the way there is seen by anyone), "all" (every iterate may leave) or "random_stop" (the
+    iterate of one uniformly random step; OnePassSGD only).
+
+Returns
+-------
+Run
+    The description, frozen; ``run.replace(...)`` changes arguments.
+"""
 
 
-@shows_options(RunOptions)
-@dataclass(frozen=True, init=False, repr=False)
-class NoisyGD(Run):
-    """Full-batch noisy gradient descent: B_t is all n records and b = n, at every step.
+def _describes(make: Callable[P, Run]) -> Callable[P, Run]:
+    """Enter a constructor: ``help()`` lists the shared options, unknown ones are refused."""
+    known = tuple(inspect.signature(make).parameters)
+
+    @wraps(make)
+    def checked(*arguments: P.args, **options: P.kwargs) -> Run:
+        for name in options:
+            if name not in known:
+                raise InvalidInput(
+                    f"{make.__name__} has no option {name!r}; options are {', '.join(known)}"
+                )
+        release_of(options.get("release"))
+        return make(*arguments, **options)
+
+    if make.__doc__ is not None:  # python -OO drops docstrings
+        checked.__doc__ = f"{inspect.cleandoc(make.__doc__)}\n{_OPTIONS}"
+    CONSTRUCTORS[make.__name__] = checked
+    return checked
+
+
+@_describes
+def NoisyGD(  # noqa: D417 (the shared options are added)
+    *,
+    n: int,
+    steps: int | None = None,
+    epochs: float | None = None,
+    learning_rate: Stated | None = None,
+    l2: float = 0.0,
+    domain: Domain | None = None,
+    loss: LossGeometry | None = None,
+    dimension: int | None = None,
+    momentum: float = 0.0,
+    average_last: int = 1,
+    noise_multiplier: Stated | None = None,
+    noise_std: Stated | None = None,
+    iterate_std: Stated | None = None,
+    noise_kind: NoiseKind = "gaussian",
+    neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
+    release: Release | ReleaseName,
+) -> Run:
+    """Describe full-batch noisy gradient descent: B_t is all n records and b = n, at every step.
 
     >>> run = NoisyGD(n=1000, steps=50, learning_rate=0.5, l2=0.1, noise_std=0.02, release="last",
     ...               loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25))
     >>> run.noise_multiplier
     20.0
+
+    Parameters
+    ----------
+    n
+        Number of records, a public constant.
+    steps, epochs
+        The length, stated once; an epoch is one step.
     """
+    n = _check.whole("n", n)
+    return Run(
+        n=n,
+        batches=FullBatch(),
+        divisor=Given("batch_size", n),
+        duration=_duration(steps, epochs),
+        learning_rate=_per_step("learning_rate", learning_rate),
+        l2=l2,
+        domain=domain,
+        loss=loss,
+        dimension=dimension,
+        momentum=momentum,
+        average_last=average_last,
+        noise=_noise(noise_multiplier, noise_std, iterate_std),
+        noise_kind=noise_kind,
+        neighbors=neighbors,
+        group_size=group_size,
+        release=release_of(release),
+    )
 
-    __doc__ += "\n" + (Run.__doc__ or "").split("\n", 2)[2]
-    kind: ClassVar[str] = "NoisyGD"
 
-    def __init__(
-        self,
-        *,
-        n: int,
-        steps: int | None = None,
-        epochs: float | None = None,
-        **options: Unpack[RunOptions],
-    ) -> None:
-        n = _check.whole("n", n)
-        self._fill(
-            n=n, batch=Given("batch_size", n), duration=_duration(steps, epochs), options=options
-        )
+@_describes
+def NoisySGD(  # noqa: D417 (the shared options are added)
+    *,
+    n: int,
+    batch_size: float | None = None,
+    sampling_rate: Stated | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    sampling: Sampling = "poisson",
+    learning_rate: Stated | None = None,
+    l2: float = 0.0,
+    domain: Domain | None = None,
+    loss: LossGeometry | None = None,
+    dimension: int | None = None,
+    momentum: float = 0.0,
+    average_last: int = 1,
+    noise_multiplier: Stated | None = None,
+    noise_std: Stated | None = None,
+    iterate_std: Stated | None = None,
+    noise_kind: NoiseKind = "gaussian",
+    neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
+    release: Release | ReleaseName,
+) -> Run:
+    """Describe noisy SGD on random batches, drawn afresh at every step.
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments (the batch is all records, so it is none of them)."""
-        return {k: v for k, v in Run.parameters(self).items() if k != "batch_size"}
-
-
-@shows_options(RunOptions)
-@dataclass(frozen=True, init=False, repr=False)
-class NoisySGD(Run):
-    """Noisy SGD on random batches, drawn afresh at every step.
-
-    ``sampling="poisson"``: each record joins B_t independently with probability q = b / n; the
-    step divides by the constant b, whatever the size of B_t. ``sampling="fixed"``: B_t is a
-    uniformly random set of exactly b of the n records (b < n).
+    ``sampling="poisson"``: each record joins B_t independently with probability q; the step
+    divides by the constant b, whatever the size of B_t. ``sampling="fixed"``: B_t is a uniformly
+    random set of exactly b of the n records (b < n).
 
     >>> run = NoisySGD(n=60000, batch_size=256, epochs=60, noise_multiplier=1.1, release="all")
     >>> run.steps
     14063
+    >>> warm = run.replace(steps=4, sampling_rate=[0.001, 0.002, 0.004, 0.004], batch_size=256)
+    >>> warm.sampling_rates()
+    array([0.001, 0.002, 0.004, 0.004])
+
+    Parameters
+    ----------
+    n
+        Number of records, a public constant.
+    batch_size, sampling_rate
+        b, or q = b / n. Poisson sampling also takes both: then b is only what steps divide by, and
+        q may be any number in (0, 1], or one per step.
+    steps, epochs
+        The length, stated once; an epoch is n / b steps (1 / q where q is stated too), rounded up.
+    sampling
+        "poisson" or "fixed".
     """
-
-    __doc__ += "\n" + (Run.__doc__ or "").split("\n", 2)[2]
-    kind: ClassVar[str] = "NoisySGD"
-    sampling: Literal["poisson", "fixed"]
-
-    def __init__(
-        self,
-        *,
-        n: int,
-        batch_size: float | None = None,
-        sampling_rate: float | None = None,
-        steps: int | None = None,
-        epochs: float | None = None,
-        sampling: Literal["poisson", "fixed"] = "poisson",
-        **options: Unpack[RunOptions],
-    ) -> None:
-        n = _check.whole("n", n)
-        _check.choice("sampling", sampling, ("poisson", "fixed"))
-        _check.put(self, "sampling", sampling)
-        batch = _batch(n, batch_size, sampling_rate)
-        self._fill(n=n, batch=batch, duration=_duration(steps, epochs), options=options)
-        if sampling == "fixed":
-            self._check_fixed()
-
-    def _check_fixed(self) -> None:
-        if self.batch_size != int(self.batch_size):
-            raise InvalidInput(
-                f"a fixed-size batch holds a whole number of records; got {self.batch_size:g}"
-            )
-        if self.batch_size >= self.n:
-            raise InvalidInput(
-                f"batch_size={self.batch_size:g} with n={self.n} is the full batch; use NoisyGD"
-            )
-        if self.neighbors == "add_remove":
-            raise InvalidInput(
-                "fixed-size batches have no theorem for neighbors='add_remove' (n would change "
-                "the batches); use neighbors='replace', or sampling='poisson'"
-            )
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as stated by the user."""
-        return {**Run.parameters(self), "sampling": self.sampling}
+    n = _check.whole("n", n)
+    divisor, batches = _random_batches(n, batch_size, sampling_rate, sampling)
+    return Run(
+        n=n,
+        batches=batches,
+        divisor=divisor,
+        duration=_duration(steps, epochs),
+        learning_rate=_per_step("learning_rate", learning_rate),
+        l2=l2,
+        domain=domain,
+        loss=loss,
+        dimension=dimension,
+        momentum=momentum,
+        average_last=average_last,
+        noise=_noise(noise_multiplier, noise_std, iterate_std),
+        noise_kind=noise_kind,
+        neighbors=neighbors,
+        group_size=group_size,
+        release=release_of(release),
+    )
 
 
-@shows_options(RunOptions)
-@dataclass(frozen=True, init=False, repr=False)
-class CyclicSGD(Run):
-    """Noisy SGD over consecutive batches of an ordering of the records, epoch after epoch.
+@_describes
+def CyclicSGD(  # noqa: D417 (the shared options are added)
+    *,
+    n: int,
+    batch_size: float | None = None,
+    sampling_rate: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    order: Order = "cyclic",
+    learning_rate: Stated | None = None,
+    l2: float = 0.0,
+    domain: Domain | None = None,
+    loss: LossGeometry | None = None,
+    dimension: int | None = None,
+    momentum: float = 0.0,
+    average_last: int = 1,
+    noise_multiplier: Stated | None = None,
+    noise_std: Stated | None = None,
+    iterate_std: Stated | None = None,
+    noise_kind: NoiseKind = "gaussian",
+    neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
+    release: Release | ReleaseName,
+) -> Run:
+    """Describe noisy SGD over consecutive batches of an ordering of the records.
 
     The ordering is cut into ceil(n / b) batches of b records; the last one may be shorter and
     is still divided by b. ``order="cyclic"``: the given order, at every epoch.
@@ -118,49 +251,61 @@ class CyclicSGD(Run):
     >>> run = CyclicSGD(n=1000, batch_size=25, epochs=50, noise_multiplier=3.0, release="last")
     >>> run.batches_per_epoch, run.steps
     (40, 2000)
+
+    Parameters
+    ----------
+    n
+        Number of records, a public constant.
+    batch_size, sampling_rate
+        b, or b / n.
+    steps, epochs
+        The length, stated once; an epoch is ceil(n / b) steps.
+    order
+        "cyclic", "shuffle_once" or "reshuffle".
     """
-
-    __doc__ += "\n" + (Run.__doc__ or "").split("\n", 2)[2]
-    kind: ClassVar[str] = "CyclicSGD"
-    order: Literal["cyclic", "shuffle_once", "reshuffle"]
-
-    def __init__(
-        self,
-        *,
-        n: int,
-        batch_size: float | None = None,
-        sampling_rate: float | None = None,
-        steps: int | None = None,
-        epochs: float | None = None,
-        order: Literal["cyclic", "shuffle_once", "reshuffle"] = "cyclic",
-        **options: Unpack[RunOptions],
-    ) -> None:
-        n = _check.whole("n", n)
-        _check.choice("order", order, ("cyclic", "shuffle_once", "reshuffle"))
-        _check.put(self, "order", order)
-        batch = _whole_batch(_batch(n, batch_size, sampling_rate), n)
-        self._fill(n=n, batch=batch, duration=_duration(steps, epochs), options=options)
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Return ceil(n / b)."""
-        return -(-self.n // int(self.batch_size))
-
-    def _count_steps(self) -> int:
-        # Each epoch has its own short last batch, so epochs are counted in whole batches.
-        if self.duration.name == "steps":
-            return _check.whole("steps", self.duration.value)
-        return math.ceil(fraction(self.duration.value) * self.batches_per_epoch)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as stated by the user."""
-        return {**Run.parameters(self), "order": self.order}
+    n = _check.whole("n", n)
+    divisor = _one_divisor(n, batch_size, sampling_rate)
+    return Run(
+        n=n,
+        batches=Cyclic(_size(divisor, n), order),
+        divisor=divisor,
+        duration=_duration(steps, epochs),
+        learning_rate=_per_step("learning_rate", learning_rate),
+        l2=l2,
+        domain=domain,
+        loss=loss,
+        dimension=dimension,
+        momentum=momentum,
+        average_last=average_last,
+        noise=_noise(noise_multiplier, noise_std, iterate_std),
+        noise_kind=noise_kind,
+        neighbors=neighbors,
+        group_size=group_size,
+        release=release_of(release),
+    )
 
 
-@shows_options(RunOptions)
-@dataclass(frozen=True, init=False, repr=False)
-class OnePassSGD(Run):
-    """Noisy SGD that sees every record once, in the given order, ``batch_size`` at a time.
+@_describes
+def OnePassSGD(  # noqa: D417 (the shared options are added)
+    *,
+    n: int,
+    batch_size: float = 1,
+    learning_rate: Stated | None = None,
+    l2: float = 0.0,
+    domain: Domain | None = None,
+    loss: LossGeometry | None = None,
+    dimension: int | None = None,
+    momentum: float = 0.0,
+    average_last: int = 1,
+    noise_multiplier: Stated | None = None,
+    noise_std: Stated | None = None,
+    iterate_std: Stated | None = None,
+    noise_kind: NoiseKind = "gaussian",
+    neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
+    release: Release | ReleaseName,
+) -> Run:
+    """Describe noisy SGD that sees every record once, in the given order.
 
     Step t uses records t*b+1 ... (t+1)*b and divides by b, a short last batch included. Under
     "add_remove" an absent record keeps its slot with a zero gradient. ``release="random_stop"``
@@ -168,107 +313,130 @@ class OnePassSGD(Run):
 
     >>> OnePassSGD(n=40, noise_std=2.0, release="last").steps
     40
+
+    Parameters
+    ----------
+    n
+        Number of records, a public constant.
+    batch_size
+        b; the run has ceil(n / b) steps.
     """
+    n = _check.whole("n", n)
+    divisor = _one_divisor(n, batch_size, None)
+    return Run(
+        n=n,
+        batches=OnePass(_size(divisor, n)),
+        divisor=divisor,
+        duration=Given("epochs", 1),
+        learning_rate=_per_step("learning_rate", learning_rate),
+        l2=l2,
+        domain=domain,
+        loss=loss,
+        dimension=dimension,
+        momentum=momentum,
+        average_last=average_last,
+        noise=_noise(noise_multiplier, noise_std, iterate_std),
+        noise_kind=noise_kind,
+        neighbors=neighbors,
+        group_size=group_size,
+        release=release_of(release),
+    )
 
-    __doc__ += "\n" + (Run.__doc__ or "").split("\n", 2)[2]
-    kind: ClassVar[str] = "OnePassSGD"
-    may_stop_at_random: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        n: int,
-        batch_size: float = 1,
-        **options: Unpack[RunOptions],
-    ) -> None:
-        n = _check.whole("n", n)
-        batch = _whole_batch(_batch(n, batch_size, None), n)
-        self._fill(n=n, batch=batch, duration=Given("epochs", 1), options=options)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments (one pass has no other duration)."""
-        return {k: v for k, v in Run.parameters(self).items() if k not in ("steps", "epochs")}
-
-
-@shows_options(RunOptions)
-@dataclass(frozen=True, init=False, repr=False)
-class ProjectedLangevin(Run):
-    """Full-batch projected Langevin: b = n and nu_t = sqrt(2 eta_t / inverse_temperature).
+@_describes
+def ProjectedLangevin(  # noqa: D417 (the shared options are added)
+    *,
+    n: int = 1,
+    steps: int,
+    inverse_temperature: float = 1.0,
+    learning_rate: Stated | None = None,
+    l2: float = 0.0,
+    domain: Domain | None = None,
+    loss: LossGeometry | None = None,
+    dimension: int | None = None,
+    momentum: float = 0.0,
+    average_last: int = 1,
+    noise_multiplier: None = None,
+    noise_std: None = None,
+    iterate_std: None = None,
+    noise_kind: NoiseKind = "gaussian",
+    neighbors: Neighbors = "add_remove",
+    group_size: int = 1,
+    release: Release | ReleaseName,
+) -> Run:
+    """Describe full-batch projected Langevin: b = n and nu_t = sqrt(2 eta_t / inverse_temperature).
 
     With f(w) = (1/n) sum_i f_i(w) + l2 |w|^2 / 2 the chain follows the density proportional to
     exp(-inverse_temperature * f) on the domain; inverse_temperature = 1 is the usual
-    X <- Proj[X - eta grad f(X) + sqrt(2 eta) xi]. The noise is part of the algorithm, so no noise
-    argument is taken.
+    X <- Proj[X - eta grad f(X) + sqrt(2 eta) xi]. The noise is part of the algorithm: every
+    argument about it is refused, as are momentum and averages.
 
     >>> ProjectedLangevin(n=100, steps=10, learning_rate=0.02, release="last").iterate_std
     0.2
+
+    Parameters
+    ----------
+    n
+        Number of records, a public constant.
+    steps
+        The length.
+    inverse_temperature
+        How sharply the density that the chain follows is peaked.
     """
-
-    __doc__ += "\n" + (Run.__doc__ or "").split("\n", 2)[2]
-    kind: ClassVar[str] = "ProjectedLangevin"
-    inverse_temperature: float
-
-    def __init__(
-        self,
-        *,
-        n: int = 1,
-        steps: int,
-        inverse_temperature: float = 1.0,
-        **options: Unpack[RunOptions],
-    ) -> None:
-        n = _check.whole("n", n)
-        for name in noise.CONVENTIONS:
-            if options.get(name) is not None:
-                raise InvalidInput(
-                    f"ProjectedLangevin takes no {name}: its noise is sqrt(2 * learning_rate / "
-                    "inverse_temperature); change one of these, or use NoisyGD"
-                )
-        if options.get("momentum") or options.get("average_last", 1) != 1:
+    n = _check.whole("n", n)
+    stated = (noise_multiplier, noise_std, iterate_std)
+    for name, value in zip(noise.CONVENTIONS, stated, strict=True):
+        if value is not None:
             raise InvalidInput(
-                "ProjectedLangevin takes plain steps, without momentum or average_last; use NoisyGD"
+                f"ProjectedLangevin takes no {name}: its noise is sqrt(2 * learning_rate / "
+                "inverse_temperature); change one of these, or use NoisyGD"
             )
-        if options.get("noise_kind", "gaussian") != "gaussian":
-            raise InvalidInput("Langevin noise is Gaussian; use NoisyGD for noise_kind='laplace'")
-        stated = options.get("learning_rate")
-        if stated is None:
-            raise InvalidInput(
-                "ProjectedLangevin needs learning_rate=...: its noise follows from it"
-            )
-        rate = per_step("learning_rate", stated)
-        heat = _check.positive("inverse_temperature", inverse_temperature)
-        _check.put(self, "inverse_temperature", heat)
-        options["iterate_std"] = _langevin_std(rate, heat)
-        self._fill(
-            n=n, batch=Given("batch_size", n), duration=_duration(steps, None), options=options
+    if momentum or average_last != 1:
+        raise InvalidInput(
+            "ProjectedLangevin takes plain steps, without momentum or average_last; use NoisyGD"
         )
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the constructor's arguments (batch and noise follow from them)."""
-        dropped = ("batch_size", "iterate_std", "noise_kind")
-        found = {k: v for k, v in Run.parameters(self).items() if k not in dropped}
-        return {**found, "inverse_temperature": self.inverse_temperature}
-
-
-RUNS: dict[str, type[Run]] = {
-    cls.kind: cls for cls in (NoisyGD, NoisySGD, CyclicSGD, OnePassSGD, ProjectedLangevin)
-}
+    if noise_kind != "gaussian":
+        raise InvalidInput("Langevin noise is Gaussian; use NoisyGD for noise_kind='laplace'")
+    if learning_rate is None:
+        raise InvalidInput("ProjectedLangevin needs learning_rate=...: its noise follows from it")
+    rate = per_step("learning_rate", learning_rate)
+    heat = _check.positive("inverse_temperature", inverse_temperature)
+    return Run(
+        n=n,
+        batches=FullBatch(),
+        divisor=Given("batch_size", n),
+        duration=_duration(steps, None),
+        learning_rate=rate,
+        l2=l2,
+        domain=domain,
+        loss=loss,
+        dimension=dimension,
+        momentum=0.0,
+        average_last=1,
+        noise=Given("iterate_std", _langevin_std(rate, heat)),
+        noise_kind="gaussian",
+        neighbors=neighbors,
+        group_size=group_size,
+        release=release_of(release),
+        inverse_temperature=heat,
+    )
 
 
 def run_from_dict(found: dict[str, Any]) -> Run:
     """Read what :meth:`Run.to_dict` wrote."""
     arguments = dict(found)
     kind = arguments.pop("algorithm", None)
-    if kind not in RUNS:
-        raise InvalidInput(f"unknown algorithm {kind!r}; known are {', '.join(RUNS)}")
+    if kind not in CONSTRUCTORS:
+        raise InvalidInput(f"unknown algorithm {kind!r}; known are {', '.join(CONSTRUCTORS)}")
     if arguments.get("loss") is not None:
         arguments["loss"] = LossGeometry.from_dict(arguments["loss"])
     if arguments.get("domain") is not None:
         arguments["domain"] = domain_from_dict(arguments["domain"])
-    for name in ("learning_rate", *noise.CONVENTIONS):
+    for name in ("learning_rate", "sampling_rate", *noise.CONVENTIONS):
         if isinstance(arguments.get(name), list):
             arguments[name] = _schedule_from_json(name, arguments[name])
     try:
-        return RUNS[kind](**arguments)
+        return CONSTRUCTORS[kind](**arguments)
     except TypeError as error:
         raise InvalidInput(f"{kind}: {error}") from None
 
@@ -280,6 +448,25 @@ def _schedule_from_json(name: str, blocks: list[Any]) -> Schedule:
         raise InvalidInput(f"{name} must hold pairs [value, count]; {error}") from None
 
 
+def _per_step(name: str, stated: Stated | None) -> PerStep | None:
+    return None if stated is None else per_step(name, stated)
+
+
+def _noise(*stated: Stated | None) -> Given:
+    """Read the noise, stated in one of the conventions."""
+    found = [
+        Given(name, per_step(name, value))
+        for name, value in zip(noise.CONVENTIONS, stated, strict=True)
+        if value is not None
+    ]
+    if len(found) != 1:
+        names = " and ".join(given.name for given in found) or "none"
+        raise InvalidInput(
+            f"state the noise once: exactly one of {', '.join(noise.CONVENTIONS)}; got {names}"
+        )
+    return found[0]
+
+
 def _duration(steps: int | None, epochs: float | None) -> Given:
     if (steps is None) == (epochs is None):
         both = "both" if steps is not None else "neither"
@@ -289,7 +476,29 @@ def _duration(steps: int | None, epochs: float | None) -> Given:
     return Given("epochs", _check.positive("epochs", epochs))
 
 
-def _batch(n: int, batch_size: float | None, sampling_rate: float | None) -> Given:
+def _random_batches(
+    n: int, batch_size: float | None, sampling_rate: Stated | None, sampling: Sampling
+) -> tuple[Given, Batches]:
+    """Return what steps divide by, and how their records are drawn."""
+    _check.choice("sampling", sampling, SAMPLINGS)
+    if sampling == "fixed":
+        divisor = _one_divisor(n, batch_size, sampling_rate)
+        return divisor, FixedSize(_size(divisor, n))
+    rate = _per_step("sampling_rate", sampling_rate)
+    if rate is not None and batch_size is not None:
+        return _one_divisor(n, batch_size, None), Poisson(rate)
+    if isinstance(rate, Schedule):
+        raise InvalidInput(
+            "a sampling rate that changes needs batch_size=... too: the constant that every step "
+            "divides by"
+        )
+    divisor = _one_divisor(n, batch_size, rate)
+    value = divisor.value
+    assert not isinstance(value, Schedule)
+    return divisor, Poisson(value if divisor.name == "sampling_rate" else value / n)
+
+
+def _one_divisor(n: int, batch_size: float | None, sampling_rate: Stated | None) -> Given:
     if (batch_size is None) == (sampling_rate is None):
         both = "both" if batch_size is not None else "neither"
         raise InvalidInput(f"state the batch once: batch_size or sampling_rate; got {both}")
@@ -304,13 +513,11 @@ def _batch(n: int, batch_size: float | None, sampling_rate: float | None) -> Giv
     return Given("batch_size", int(size) if size == int(size) else size)
 
 
-def _whole_batch(batch: Given, n: int) -> Given:
-    value = batch.value
+def _size(divisor: Given, n: int) -> Any:
+    """Return the batch size, which the batches check to be whole."""
+    value = divisor.value
     assert not isinstance(value, Schedule)
-    size = value if batch.name == "batch_size" else tidy(value * n)
-    if size != int(size):
-        raise InvalidInput(f"consecutive batches hold whole records; got a batch size of {size:g}")
-    return batch
+    return value if divisor.name == "batch_size" else tidy(value * n)
 
 
 def _langevin_std(rate: PerStep, heat: float) -> PerStep:

@@ -24,14 +24,15 @@ import numpy as np
 
 from dplateau.algorithms import (
     Box,
-    CyclicSGD,
+    Cyclic,
+    FixedSize,
+    FullBatch,
     LossGeometry,
-    NoisyGD,
-    NoisySGD,
-    OnePassSGD,
-    ProjectedLangevin,
+    OnePass,
+    Poisson,
     Run,
     Schedule,
+    refuse_batches,
 )
 from dplateau.audit.chain import PerStep
 from dplateau.audit.inclusion import (
@@ -106,7 +107,7 @@ class Room:
             upper=self.upper,
             neighbors=run.neighbors,
             noise_kind=run.noise_kind,
-            random_stop=run.release == "random_stop",
+            random_stop=run.stops_at_random,
         )
         return self.problem(Others(), problem) if self.base else problem
 
@@ -193,11 +194,16 @@ def rooms(run: Run, *, limit: bool = False, position: int | None = None) -> Iter
         )
     lower, upper = interval(run)
     base = required_curvature(run)
-    sampling = run.sampling if isinstance(run, NoisySGD) else "none"
+    poisson = isinstance(run.batches, Poisson)
+    if limit and run.has_own_rate:
+        raise NotApplicable(
+            "the limit of many records is known for batches of batch_size records on average; "
+            "yours have another sampling rate"
+        )
     loss = run.loss
     for inclusion in _inclusions(run, position):
         slots, part = _record_batch(run, inclusion)
-        free = part > 0 and (sampling != "poisson" or limit)
+        free = part > 0 and (not poisson or limit)
         if base and not free:
             raise NotApplicable(
                 f"every loss of this class is curved (by {base:g}), so that what the others add "
@@ -211,7 +217,7 @@ def rooms(run: Run, *, limit: bool = False, position: int | None = None) -> Iter
             base=base,
             lipschitz=0.0 if loss is None else loss.lipschitz * part,
             smoothness=0.0 if loss is None else loss.smoothness * part,
-            slots=math.inf if sampling == "poisson" else slots,
+            slots=math.inf if poisson else slots,
             drifts=free,
         )
 
@@ -223,7 +229,7 @@ def _record_batch(run: Run, inclusion: Inclusion) -> tuple[float, float]:
     it is then left at zero.
     """
     size = run.batch_size
-    if not isinstance(run, CyclicSGD | OnePassSGD) or run.n % int(size) == 0:
+    if not isinstance(run.batches, Cyclic | OnePass) or run.n % int(size) == 0:
         return size, 1.0
     short = run.n % int(size)
     if isinstance(inclusion, Shuffled | Reshuffled):
@@ -313,27 +319,27 @@ def _plain(values: Any) -> PerStep:
 
 def _inclusions(run: Run, position: int | None) -> Iterator[Inclusion]:
     """Yield when the record takes part: once per pattern worth trying."""
-    match run:
-        case NoisyGD() | ProjectedLangevin():
+    match run.batches:
+        case FullBatch():
             yield Always()
-        case NoisySGD():
+        case Poisson() | FixedSize():
             yield Bernoulli(run.sampling_rate)
-        case OnePassSGD():
+        case OnePass():
             last = run.steps - 1
-            middle = {0, last // 2, last} if run.release == "random_stop" else {last}
+            middle = {0, last // 2, last} if run.stops_at_random else {last}
             for step in sorted(middle) if position is None else [position]:
                 yield Once(step)
-        case CyclicSGD():
-            yield _cycle(run, position)
-        case _:
-            raise NotApplicable(f"no one-dimensional problems are known for {run.kind}")
+        case Cyclic():
+            yield _cycle(run, run.batches, position)
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
-def _cycle(run: CyclicSGD, position: int | None) -> Inclusion:
-    period, size = run.batches_per_epoch, int(run.batch_size)
-    if run.order == "cyclic":
+def _cycle(run: Run, cycle: Cyclic, position: int | None) -> Inclusion:
+    period, size = run.batches_per_epoch, cycle.size
+    if cycle.order == "cyclic":
         return Periodic(period, (run.steps - 1) % period if position is None else position)
     last_weight = (run.n - (period - 1) * size) / size
-    if run.order == "reshuffle" and run.steps > period:
+    if cycle.order == "reshuffle" and run.steps > period:
         return Reshuffled(period, last_weight)
     return Shuffled(period, last_weight)

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TextIO
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import Poisson, Run
 from dplateau.audit.adversary import Effort, search_adversary
 from dplateau.audit.lower_bounds import lower_bound, rounding
 from dplateau.audit.problems import lower_epsilon
@@ -100,7 +100,7 @@ def attack(
         if not bound.sound or bound.refusal(run) is not None:
             continue
         try:
-            curves[bound.name] = bound.curve(run, bound.plan(run, delta))
+            curves[bound.name] = bound.curve_for(run, bound.plan_for(run, delta))
             claims[bound.name] = {repr(at): curves[bound.name].epsilon(at) for at in deltas}
         except Exception as error:  # whatever it is, a bound that applies has to answer
             failures[bound.name] = f"{type(error).__name__}: {error}"
@@ -115,7 +115,7 @@ def needed(run: Run, deltas: Sequence[float], effort: Effort = "quick") -> dict[
     bound claims less for more records at the same rate and record step (n enters through the cap on
     batches only, which is then closer to the mean), so the limit counts against every one.
     """
-    limit = isinstance(run, NoisySGD) and run.sampling == "poisson"
+    limit = isinstance(run.batches, Poisson) and not run.has_own_rate
     try:
         found = search_adversary(run, deltas[0], effort=effort, limit=limit)
     except NotApplicable:

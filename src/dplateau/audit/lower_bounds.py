@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import AllIterates, Run
 from dplateau.audit.admissible import Others, Room, rooms
 from dplateau.audit.inclusion import (
     Always,
@@ -75,7 +75,7 @@ def problems_of(
         elif room.drifts and math.isfinite(room.slots) and isinstance(room.inclusion, _HIDDEN):
             # All others of opposite slope: a swap then moves the walk by two record steps, or none.
             problems.append(room.problem(Others(share=-1.0), plain))
-        if run.release == "all" and not room.bounded and not room.base:
+        if isinstance(run.release, AllIterates) and not room.bounded and not room.base:
             problems.extend(_increments(plain))
     return problems
 

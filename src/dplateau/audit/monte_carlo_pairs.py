@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    _check,
+    refuse_batches,
+)
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.numerics.types import FloatArray
 
@@ -76,9 +85,10 @@ def _length(run: Run) -> float:
 
 def _used_last(run: Run) -> int:
     """Return the first record of the batch of the last step, where the order is known."""
-    batch = int(run.batch_size)
-    if isinstance(run, OnePassSGD):
-        return (run.steps - 1) * batch
-    if isinstance(run, CyclicSGD) and run.order == "cyclic":
-        return (run.steps - 1) % run.batches_per_epoch * batch
-    return 0
+    match run.batches:
+        case OnePass(size=size) | Cyclic(size=size, order="cyclic"):
+            return (run.steps - 1) % run.batches_per_epoch * size
+        case FullBatch() | Poisson() | FixedSize() | Cyclic():
+            return 0
+        case _ as unknown:
+            refuse_batches(unknown)

@@ -18,6 +18,7 @@ class AdvancedComposition(Bound):
     note = "docs/theory/compositions.md"
     title = "Advanced composition"
     citation = literature.dwork_roth("Theorem 3.20, with amplification by sampling at each step")
+    rates = "constant"
 
     def missing(self, run: Run) -> str | None:
         """Return why one step has no curve, if so."""

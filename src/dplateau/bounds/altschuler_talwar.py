@@ -13,9 +13,9 @@ from abc import abstractmethod
 
 import numpy as np
 
-from dplateau.algorithms import NoisyGD, NoisySGD, ProjectedLangevin, Run
+from dplateau.algorithms import FixedSize, FullBatch, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.rdp_composition import starting_orders
 from dplateau.bounds.sampled_lemma import (
@@ -61,11 +61,11 @@ class PublishedPlateau(Bound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the statement is not about the run, if so."""
-        if isinstance(run, NoisyGD | ProjectedLangevin):
+        if isinstance(run.batches, FullBatch):
             return "samples batches; for full batches iteration_rdp is the same statement, proved"
-        if not isinstance(run, NoisySGD) or run.sampling != "fixed":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='fixed'; yours is {found}"
+        about = why_not_about(run, FixedSize)
+        if about is not None:
+            return about
         if has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
         if math.isinf(run.diameter):
@@ -75,21 +75,20 @@ class PublishedPlateau(Bound):
         reason = why_no_contraction(run)
         return self.more_missing(run) if reason is None else reason
 
-    def more_missing(self, run: NoisySGD) -> str | None:
+    def more_missing(self, run: Run) -> str | None:
         """Return what else is missing, if anything."""
         return None
 
     @abstractmethod
-    def absorbed(self, run: NoisySGD, steps: FloatArray) -> FloatArray:
+    def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
         """Return sum a^2 / nu^2 for absorbing the diameter over the last steps, with all noise."""
 
     @abstractmethod
-    def best_steps(self, run: NoisySGD, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+    def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return the real R that makes R sampled + weight absorbed(R) least."""
 
     def curve(self, run: Run, witness: Witness) -> RenyiCurve:
         """Return the least of the statement at each order: every R and split is allowed."""
-        assert isinstance(run, NoisySGD)
         orders = starting_orders(40, 12)
         distance = _distance(run)
         values = run.steps * sampled_gaussian_rdp(orders, run.sampling_rate, distance)
@@ -100,7 +99,7 @@ class PublishedPlateau(Bound):
             values = np.minimum(values, self._least(run, sampled, orders / (2 * (1 - share))))
         return RenyiCurve(tuple(orders.tolist()), tuple((values * (1 + 1e-12)).tolist()))
 
-    def _least(self, run: NoisySGD, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+    def _least(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return min over whole R of R sampled + weight absorbed(R), order by order."""
         real = np.clip(self.best_steps(run, sampled, weight), 1.0, float(run.steps))
         both = [np.floor(real), np.ceil(real)]
@@ -113,7 +112,7 @@ class PublishedPlateau(Bound):
         return geometry_assumptions(run, (CONTRACTION,), bounded=True)
 
 
-def _distance(run: NoisySGD) -> float:
+def _distance(run: Run) -> float:
     """Return 2 L / (b sigma): a replaced record's reach in units of the noise."""
     nu, step = run.iterate_std, run.record_step
     assert isinstance(nu, float)
@@ -121,7 +120,7 @@ def _distance(run: NoisySGD) -> float:
     return 2 * step / nu
 
 
-def _width(run: NoisySGD) -> float:
+def _width(run: Run) -> float:
     """Return the diameter in units of the noise."""
     assert isinstance(run.iterate_std, float)
     return run.diameter / run.iterate_std
@@ -134,11 +133,11 @@ class AtConvex(PublishedPlateau):
     title = "Altschuler-Talwar, convex (published)"
     citation = literature.altschuler_talwar("Theorem 3.1, as (3.6), in the larger order")
 
-    def absorbed(self, run: NoisySGD, steps: FloatArray) -> FloatArray:
+    def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
         """Return D^2 / (nu^2 R): equal shifts."""
         return _width(run) ** 2 / steps
 
-    def best_steps(self, run: NoisySGD, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+    def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return D / nu sqrt(weight / sampled)."""
         found: FloatArray = _width(run) * np.sqrt(weight / np.maximum(sampled, 1e-300))
         return found
@@ -151,18 +150,18 @@ class AtStronglyConvex(PublishedPlateau):
     title = "Altschuler-Talwar, strongly convex (published)"
     citation = literature.altschuler_talwar("Theorem 5.1 and Remark 5.3, as (5.3)")
 
-    def more_missing(self, run: NoisySGD) -> str | None:
+    def more_missing(self, run: Run) -> str | None:
         """Ask for a contraction below 1."""
         if contraction(run) >= 1:
             return "needs strong convexity: pass l2=... > 0 (at_convex_rdp needs none)"
         return None
 
-    def absorbed(self, run: NoisySGD, steps: FloatArray) -> FloatArray:
+    def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
         """Return c^(2R) D^2 / nu^2: one shift, in the last step."""
         found: FloatArray = (_width(run) * contraction(run) ** steps) ** 2
         return found
 
-    def best_steps(self, run: NoisySGD, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+    def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return log(2 k weight D^2 / (nu^2 sampled)) / (2 k) with k = -log c."""
         rate = -math.log(contraction(run)) if contraction(run) > 0 else 700.0
         gain = 2 * rate * weight * _width(run) ** 2 / np.maximum(sampled, 1e-300)
@@ -170,7 +169,7 @@ class AtStronglyConvex(PublishedPlateau):
         return found
 
 
-def contraction(run: NoisySGD) -> float:
+def contraction(run: Run) -> float:
     """Return max |1 - eta lambda| over both ends: maps of exactly b records."""
     assert run.loss is not None
     assert isinstance(run.learning_rate, float)
@@ -185,7 +184,7 @@ class _Closed(PublishedPlateau):
     From n/5 on sampling is not used: S_alpha is that of two Gaussians (footnote 10).
     """
 
-    def more_missing(self, run: NoisySGD) -> str | None:
+    def more_missing(self, run: Run) -> str | None:
         """Ask for what the closed bound needs."""
         reason = super().more_missing(run)
         if reason is not None or run.sampling_rate >= LARGEST_RATE:
@@ -200,7 +199,6 @@ class _Closed(PublishedPlateau):
 
     def curve(self, run: Run, witness: Witness) -> RenyiCurve:
         """Return the closed statement at each order it allows."""
-        assert isinstance(run, NoisySGD)
         q, noise = run.sampling_rate, _half_noise(run)
         if q < LARGEST_RATE:
             orders = orders_up_to(order_limit(q, noise))
@@ -213,7 +211,7 @@ class _Closed(PublishedPlateau):
         return RenyiCurve(tuple(orders.tolist()), tuple((values * (1 + 1e-12)).tolist()))
 
 
-def _half_noise(run: NoisySGD) -> float:
+def _half_noise(run: Run) -> float:
     """Return b sigma_2 / (2 L) with sigma_2 = sigma / sqrt(2)."""
     return 1 / (_distance(run) * math.sqrt(2))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.iteration import geometry_assumptions, has_schedule
 from dplateau.bounds.step_maps import why_no_geometry
 from dplateau.curves import ClosedRecursionCurve
@@ -27,9 +27,9 @@ class AsoodehDiazClosed(Bound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no fixed-size descent on a bounded domain, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "fixed":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='fixed'; yours is {found}"
+        about = why_not_about(run, FixedSize)
+        if about is not None:
+            return about
         if has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
         if math.isinf(run.diameter):
@@ -38,7 +38,6 @@ class AsoodehDiazClosed(Bound):
 
     def curve(self, run: Run, witness: Witness) -> ClosedRecursionCurve:
         """Return the closed form; the ridge scales the distance by |1 - eta l2|."""
-        assert isinstance(run, NoisySGD)
         eta, nu, lipschitz = run.learning_rate, run.iterate_std, run.lipschitz
         assert isinstance(eta, float)
         assert isinstance(nu, float)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import FixedSize, Poisson, Run, Schedule
 from dplateau.bounds.step_maps import StepMap, learning_rates
-from dplateau.numerics.solve import smallest_integer
+from dplateau.numerics.solve import largest_integer, smallest_integer
 
 # Share of delta that batches above the cap may cost.
 _SHARE = 1e-4
@@ -27,7 +27,7 @@ class BatchCap:
     extra_delta: float
 
 
-def batch_cap(run: NoisySGD, delta: float) -> BatchCap:
+def batch_cap(run: Run, delta: float) -> BatchCap:
     """Return the cap that spends a small share of ``delta``, or a larger one that costs nothing.
 
     Up to the largest batch for which the step still contracts like 1 - eta l2 a larger cap is free,
@@ -36,7 +36,7 @@ def batch_cap(run: NoisySGD, delta: float) -> BatchCap:
     return cap_of(run, max(tail_cap(run, delta).records, _free_cap(run)))
 
 
-def tail_cap(run: NoisySGD, delta: float) -> BatchCap:
+def tail_cap(run: Run, delta: float) -> BatchCap:
     """Return the smallest cap that spends no more: for moduli that grow with every record."""
     budget = delta * _SHARE
     records = smallest_integer(
@@ -45,21 +45,29 @@ def tail_cap(run: NoisySGD, delta: float) -> BatchCap:
     return cap_of(run, records)
 
 
-def cap_of(run: NoisySGD, records: int) -> BatchCap:
+def cap_of(run: Run, records: int) -> BatchCap:
     """Return the cap at that many records, with what it costs."""
     return BatchCap(records, exceedance(run, records))
 
 
-def exceedance(run: NoisySGD, records: int) -> float:
+def exceedance(run: Run, records: int) -> float:
     """Return an upper bound on the probability that some batch holds more records."""
-    if records >= run.n or (run.sampling == "fixed" and records >= run.batch_size):
+    if records >= run.n or (isinstance(run.batches, FixedSize) and records >= run.batch_size):
         return 0.0
     from scipy.special import bdtrc
 
-    return min(1.0, run.steps * float(bdtrc(records, run.n, run.sampling_rate)) * _ROUND_UP)
+    tails = [count * float(bdtrc(records, run.n, rate)) for rate, count in _rate_blocks(run)]
+    return min(1.0, math.fsum(tails) * _ROUND_UP)
 
 
-def _free_cap(run: NoisySGD) -> int:
+def _rate_blocks(run: Run) -> tuple[tuple[float, int], ...]:
+    """Return the rates of sampling, each with its number of steps."""
+    if isinstance(run.batches, Poisson) and isinstance(run.batches.rate, Schedule):
+        return run.batches.rate.blocks
+    return ((run.sampling_rate, run.steps),)
+
+
+def _free_cap(run: Run) -> int:
     """Return the largest batch with eta (M |B| / b + 2 l2) <= 2."""
     assert run.loss is not None
     room = 2 / max(learning_rates(run)) - 2 * run.l2
@@ -68,13 +76,56 @@ def _free_cap(run: NoisySGD) -> int:
     return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 + 1e-12)))
 
 
-def capped_step_map(run: NoisySGD, cap: BatchCap) -> StepMap:
+def capped_step_map(run: Run, cap: BatchCap) -> StepMap:
     """Return the step map of common batches up to the cap: of one size, they lack one at most."""
     assert run.loss is not None
-    fixed = run.sampling == "fixed"
+    fixed = isinstance(run.batches, FixedSize)
     return StepMap(
         loss=run.loss,
         l2=run.l2,
         least_fraction=(run.batch_size - 1) / run.batch_size if fixed else 0.0,
         most_fraction=cap.records / run.batch_size,
     )
+
+
+@dataclass(frozen=True)
+class BatchSizes:
+    """Every common batch holds ``floor`` to ``cap`` records, but for ``extra_delta``."""
+
+    cap: int
+    floor: int
+    extra_delta: float
+
+
+def batch_sizes(run: Run, delta: float) -> BatchSizes:
+    """Return sizes that spend a small share of ``delta`` each way.
+
+    Only strongly convex losses gain from a floor: fewer records have less curvature.
+    """
+    assert run.loss is not None
+    cap = batch_cap(run, delta).records if run.loss.convex else tail_cap(run, delta).records
+    floor = 0
+    if run.loss.strong_convexity > 0:
+        budget = delta * _SHARE
+        floor = largest_integer(
+            lambda records: shortfall(run, records) <= budget, start=0, limit=int(run.batch_size)
+        )
+    return sizes_of(run, cap, floor)
+
+
+def sizes_of(run: Run, cap: int, floor: int) -> BatchSizes:
+    """Return these sizes with what they cost."""
+    return BatchSizes(cap, floor, exceedance(run, cap) + shortfall(run, floor))
+
+
+def shortfall(run: Run, records: int) -> float:
+    """Return an upper bound on the probability that some common batch holds fewer records."""
+    if records <= 0:
+        return 0.0
+    from scipy.special import bdtr
+
+    others = run.n - run.group_size
+    if records > others:
+        return 1.0
+    tails = [count * float(bdtr(records - 1, others, rate)) for rate, count in _rate_blocks(run)]
+    return min(1.0, math.fsum(tails) * _ROUND_UP)

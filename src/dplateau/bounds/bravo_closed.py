@@ -11,9 +11,9 @@ import math
 from abc import abstractmethod
 from typing import ClassVar
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.iteration import geometry_assumptions, has_schedule
 from dplateau.bounds.sampled_lemma import LARGEST_RATE, LEAST_NOISE, order_limit, orders_up_to
 from dplateau.bounds.step_maps import why_no_geometry
@@ -27,13 +27,13 @@ class BravoClosed(Bound):
     hidden_state = True
     sound = False
     note = "docs/theory/published.md"
-    sampling: ClassVar[str]
+    scheme: ClassVar[Scheme]
 
     def missing(self, run: Run) -> str | None:
         """Return which condition of the theorem fails, if one does."""
-        if not isinstance(run, NoisySGD) or run.sampling != self.sampling:
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling={self.sampling!r}; yours is {found}"
+        about = why_not_about(run, self.scheme)
+        if about is not None:
+            return about
         if run.neighbors != "replace":
             return f"is about neighbors='replace'; yours is {run.neighbors!r}"
         if has_schedule(run):
@@ -50,28 +50,27 @@ class BravoClosed(Bound):
         return reason
 
     @abstractmethod
-    def missing_losses(self, run: NoisySGD) -> str | None:
+    def missing_losses(self, run: Run) -> str | None:
         """Return which condition on the losses fails, if one does."""
 
     @abstractmethod
-    def missing_sizes(self, run: NoisySGD) -> str | None:
+    def missing_sizes(self, run: Run) -> str | None:
         """Return which condition on batch and noise fails, if one does."""
 
     @abstractmethod
-    def last_steps(self, run: NoisySGD) -> int:
+    def last_steps(self, run: Run) -> int:
         """Return the number of steps that the proof looks at."""
 
     @abstractmethod
-    def limit(self, run: NoisySGD) -> float:
+    def limit(self, run: Run) -> float:
         """Return the largest order allowed."""
 
     @abstractmethod
-    def factor(self, run: NoisySGD) -> float:
+    def factor(self, run: Run) -> float:
         """Return A: the divergence of order alpha is at most alpha A / sigma^2."""
 
     def curve(self, run: Run, witness: Witness) -> RenyiCurve:
         """Return the statement at each order it allows."""
-        assert isinstance(run, NoisySGD)
         slope = self.factor(run) / _sigma(run) ** 2 * (1 + 1e-12)
         orders = orders_up_to(self.limit(run))
         return RenyiCurve(tuple(orders.tolist()), tuple((orders * slope).tolist()))
@@ -81,7 +80,7 @@ class BravoClosed(Bound):
         return geometry_assumptions(run, (), bounded=True)
 
 
-def _sigma(run: NoisySGD) -> float:
+def _sigma(run: Run) -> float:
     """Return the noise on the averaged gradient."""
     nu, eta = run.iterate_std, run.learning_rate
     assert isinstance(nu, float)
@@ -89,7 +88,7 @@ def _sigma(run: NoisySGD) -> float:
     return nu / eta
 
 
-def _constants(run: NoisySGD) -> tuple[float, float, float, int]:
+def _constants(run: Run) -> tuple[float, float, float, int]:
     """Return (eta, L, D, n)."""
     assert run.loss is not None
     assert isinstance(run.learning_rate, float)
@@ -106,14 +105,14 @@ class BravoWeaklySmooth(BravoClosed):
     name = "bravo_weakly_smooth"
     title = "Bravo et al., weakly smooth (published)"
     citation = literature.bravo("Theorem 5.2 and Remark 5.3")
-    sampling = "poisson"
+    scheme = Poisson
 
-    def missing_losses(self, run: NoisySGD) -> str | None:
+    def missing_losses(self, run: Run) -> str | None:
         """Ask for convexity."""
         assert run.loss is not None
         return None if run.loss.convex else "needs convex losses; yours are declared nonconvex"
 
-    def missing_sizes(self, run: NoisySGD) -> str | None:
+    def missing_sizes(self, run: Run) -> str | None:
         """Ask for b < n/5 and sigma >= 8 sqrt(2) L/b."""
         if run.sampling_rate >= LARGEST_RATE:
             return f"needs batch_size < n / 5; yours is {run.sampling_rate:.4g} n"
@@ -124,20 +123,20 @@ class BravoWeaklySmooth(BravoClosed):
             )
         return None
 
-    def _noise(self, run: NoisySGD) -> float:
+    def _noise(self, run: Run) -> float:
         """Return b sigma / (2 sqrt(2) L)."""
         return run.batch_size * _sigma(run) / (2 * math.sqrt(2) * _constants(run)[1])
 
-    def last_steps(self, run: NoisySGD) -> int:
+    def last_steps(self, run: Run) -> int:
         """Return ceil(D n / (4 eta L))."""
         eta, lipschitz, diameter, n = _constants(run)
         return math.ceil(diameter * n / (4 * eta * lipschitz) * (1 - 1e-12))
 
-    def limit(self, run: NoisySGD) -> float:
+    def limit(self, run: Run) -> float:
         """Return alpha*(b/n, b sigma/(2 sqrt(2) L))."""
         return order_limit(run.sampling_rate, self._noise(run))
 
-    def factor(self, run: NoisySGD) -> float:
+    def factor(self, run: Run) -> float:
         """Return A."""
         eta, lipschitz, diameter, n = _constants(run)
         assert run.loss is not None
@@ -156,16 +155,16 @@ class BravoNonconvex(BravoClosed):
     name = "bravo_nonconvex"
     title = "Bravo et al., nonconvex smooth (published)"
     citation = literature.bravo("Theorem 5.4")
-    sampling = "fixed"
+    scheme = FixedSize
 
-    def missing_losses(self, run: NoisySGD) -> str | None:
+    def missing_losses(self, run: Run) -> str | None:
         """Ask for smoothness."""
         assert run.loss is not None
         if math.isinf(run.loss.smoothness):
             return "needs smooth losses: pass smoothness=..."
         return None
 
-    def missing_sizes(self, run: NoisySGD) -> str | None:
+    def missing_sizes(self, run: Run) -> str | None:
         """Ask for b <= n/10 and sigma >= 2 sqrt(10) L/b."""
         if run.batch_size > run.n / 10:
             return f"needs batch_size <= n / 10; yours is {run.sampling_rate:.4g} n"
@@ -174,17 +173,17 @@ class BravoNonconvex(BravoClosed):
             return f"needs noise_multiplier >= 2 sqrt(10) = 6.325; yours is {multiplier:.4g}"
         return None
 
-    def last_steps(self, run: NoisySGD) -> int:
+    def last_steps(self, run: Run) -> int:
         """Return ceil(ln 2 / (2 ln(1 + eta beta)))."""
         assert run.loss is not None
         return math.ceil(math.log(2) / (2 * math.log1p(_constants(run)[0] * run.loss.smoothness)))
 
-    def limit(self, run: NoisySGD) -> float:
+    def limit(self, run: Run) -> float:
         """Return (b sigma / (4 L))^2 ln(n/b), above 3 under the conditions."""
         _, lipschitz, _, n = _constants(run)
         return (run.batch_size * _sigma(run) / (4 * lipschitz)) ** 2 * math.log(n / run.batch_size)
 
-    def factor(self, run: NoisySGD) -> float:
+    def factor(self, run: Run) -> float:
         """Return A."""
         eta, lipschitz, diameter, n = _constants(run)
         assert run.loss is not None
@@ -192,7 +191,7 @@ class BravoNonconvex(BravoClosed):
         sampled = 52 * lipschitz**2 * self.last_steps(run) / n**2
         return sampled + 4 * diameter**2 * beta / eta + 2 * (diameter * beta) ** 2
 
-    def converted_epsilon(self, run: NoisySGD, delta: float) -> float:
+    def converted_epsilon(self, run: Run, delta: float) -> float:
         """Return (22): A/sigma^2 + (2/sigma) sqrt(ln(1/delta) A), if its order is allowed."""
         amount, sigma, log = self.factor(run), _sigma(run), math.log(1 / delta)
         order = 1 + sigma * math.sqrt(log / amount)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import CyclicSGD, Run
+from dplateau.algorithms import Cyclic, Run
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
     Pattern,
@@ -28,20 +28,24 @@ class CyclicContraction(ShiftBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive cyclic descent, if so."""
-        if isinstance(run, CyclicSGD) and has_schedule(run):
+        if isinstance(run.batches, Cyclic) and has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
-        if isinstance(run, CyclicSGD) and ends_inside_a_reshuffled_epoch(run):
+        if ends_inside_a_reshuffled_epoch(run):
             return "needs whole epochs when each is reshuffled; yours ends inside one"
-        return why_no_deterministic_contraction(run, (CyclicSGD,))
+        return why_no_deterministic_contraction(run, Cyclic)
 
     def pattern(self, run: Run) -> Pattern:
         """Return the uses of a record in the batch of the very last step."""
         return at_position(run, latest_position(run))
 
 
-def ends_inside_a_reshuffled_epoch(run: CyclicSGD) -> bool:
+def ends_inside_a_reshuffled_epoch(run: Run) -> bool:
     """Return whether the last, broken epoch may use a record right after the one before did.
 
     Then two uses lie closer together than in any kept order, and the worst kept order says nothing.
     """
-    return run.order == "reshuffle" and run.steps % run.batches_per_epoch != 0
+    match run.batches:
+        case Cyclic(order="reshuffle"):
+            return run.steps % run.batches_per_epoch != 0
+        case _:
+            return False

@@ -2,16 +2,16 @@
 
 Given all batches a run is one with batches known in advance, and a plan of shifts for a record that
 is used at every step also absorbs what a record does that is used at some of them
-(docs/theory/every_batch.md). This wins where the sampling rate is large, and is exact at rate 1.
+(docs/theory/every_batch.md). This wins at sampling rates near 1, and is exact at rate 1.
 """
 
 from __future__ import annotations
 
 import math
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import FixedSize, Poisson, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import (
     CONTRACTION,
@@ -36,12 +36,12 @@ class EveryBatch(Bound):
     title = "Hidden state, record in every batch"
     citation = literature.this_library("docs/theory/every_batch.md, Theorem 1")
     hidden_state = True
+    # They only matter to how large batches are.
+    rates = "per step"
 
     def missing(self, run: Run) -> str | None:
         """Return why the run has no random batches or no known modulus, if so."""
-        if not isinstance(run, NoisySGD):
-            return f"is about NoisySGD, whose batches are random; yours is {run.kind}"
-        reason = why_no_geometry(run)
+        reason = why_not_about(run, Poisson, FixedSize) or why_no_geometry(run)
         if reason is not None:
             return reason
         if not any(_classes(run, _maps(run, cap)) for cap in _caps(run, 1e-9)):
@@ -53,7 +53,6 @@ class EveryBatch(Bound):
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the cheapest plan over caps on batches and classes of losses."""
-        assert isinstance(run, NoisySGD)
         found = []
         for cap in _caps(run, delta):
             for losses in _classes(run, _maps(run, cap)):
@@ -70,7 +69,6 @@ class EveryBatch(Bound):
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the Gaussian curve of the re-evaluated plan, and charge larger batches."""
-        assert isinstance(run, NoisySGD)
         cap, losses = cap_of(run, int(witness["batch_cap"])), str(witness["losses"])
         if losses not in _classes(run, _maps(run, cap)):
             raise InvalidInput(f"no modulus is known for losses={losses!r}")
@@ -83,27 +81,26 @@ class EveryBatch(Bound):
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the classes of losses, and the cap on batches."""
-        assert isinstance(run, NoisySGD)
         classes = {losses for cap in _caps(run, 1e-9) for losses in _classes(run, _maps(run, cap))}
         found = geometry_assumptions(run, tuple(sorted(classes)), bounded=True)
-        if run.sampling == "fixed":
+        if isinstance(run.batches, FixedSize):
             return found
         return (*found, Assumption("batches above a cap are charged to delta", "checked"))
 
 
-def _caps(run: NoisySGD, delta: float) -> tuple[BatchCap, ...]:
+def _caps(run: Run, delta: float) -> tuple[BatchCap, ...]:
     """Return the batch size if it is fixed, else a small cap and one that costs nothing more."""
-    if run.sampling == "fixed":
+    if isinstance(run.batches, FixedSize):
         return (cap_of(run, int(run.batch_size)),)
     return tuple(dict.fromkeys((batch_cap(run, delta), tail_cap(run, delta))))
 
 
-def _maps(run: NoisySGD, cap: BatchCap) -> StepMap:
+def _maps(run: Run, cap: BatchCap) -> StepMap:
     """Return the maps of common batches: b or b - 1 records, or any number up to the cap."""
-    return step_map(run) if run.sampling == "fixed" else capped_step_map(run, cap)
+    return step_map(run) if isinstance(run.batches, FixedSize) else capped_step_map(run, cap)
 
 
-def _classes(run: NoisySGD, maps: StepMap) -> tuple[str, ...]:
+def _classes(run: Run, maps: StepMap) -> tuple[str, ...]:
     """Return the classes of losses that the declared constants justify at every learning rate.
 
     Convex smooth losses whose steps expand are left to their other classes.
@@ -116,5 +113,5 @@ def _classes(run: NoisySGD, maps: StepMap) -> tuple[str, ...]:
     return tuple(sorted(shared))
 
 
-def _chain(run: NoisySGD, cap: BatchCap, losses: str) -> Chain:
+def _chain(run: Run, cap: BatchCap, losses: str) -> Chain:
     return chain_of(run, every_step(run), losses, maps=_maps(run, cap))

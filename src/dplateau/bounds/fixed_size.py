@@ -12,146 +12,39 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from itertools import groupby, pairwise
+from functools import cache
+from itertools import groupby
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD, Run, Schedule
-from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms import FixedSize, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
-from dplateau.bounds.iteration import (
-    CONTRACTION,
-    chain_of,
-    every_step,
-    geometry_assumptions,
-    step_map,
-)
-from dplateau.bounds.poisson import COARSE, FINE, Detail, Start
-from dplateau.bounds.poisson_forms import start_levels
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.fixed_size_start import UP, Lags, averaged_start, cut_start, lags_of
+from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
 from dplateau.bounds.step_maps import why_no_contraction
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
-from dplateau.numerics.bernoulli_sums import UpperTail, upper_tail
 from dplateau.numerics.normal import gaussian_delta
 from dplateau.numerics.pairs import SubsampledGaussianPair
 from dplateau.numerics.types import FloatArray, IntArray
-from dplateau.shifts import Chain, forward_distance
 
-# More last steps than this are not tried, and older uses are not told apart.
-_MOST_LAGS = 1 << 20
 # A long schedule's swaps are rounded up to this many sizes; the more sizes, the fewer levels.
 _MOST_SIZES = 12
 _BISECTIONS = 30
-# Room for the rounding of products of up to 2^21 contractions.
-_UP = 1 + 1e-9
 
 
-@dataclass(frozen=True, eq=False)
-class Lags:
-    """The end of a run, one entry for each lag, and the program of the two runs' drift.
+@dataclass(frozen=True)
+class Detail:
+    """How finely starts and shifts are told apart, and epsilon resolved."""
 
-    ``keep`` is the contraction of the step, ``noise`` its standard deviation, ``move`` how far a
-    swap moves it (2 eta L / b), ``swap`` the same in units of the noise. A start is absorbed over
-    at most ``most_last_steps``, and is made of the ``memory`` steps before them.
-    """
-
-    rate: float
-    steps: int
-    keep: FloatArray
-    noise: FloatArray
-    move: FloatArray
-    drift: Chain
-    most_last_steps: int
-    memory: int
-
-    @property
-    def swap(self) -> FloatArray:
-        """Return move / noise."""
-        return self.move / self.noise
-
-    def reaches(self, last_steps: int) -> FloatArray:
-        """Return how far a shift of one unit of noise reaches at the end of the run."""
-        kept = np.cumprod(np.r_[1.0, self.keep[: last_steps - 1]])
-        found: FloatArray = kept * self.noise[:last_steps]
-        return found
-
-    def decayed(self, start: float, last_steps: int) -> float:
-        """Return what is left of a start at the end if nothing absorbs it."""
-        return start * float(np.prod(self.keep[:last_steps])) * _UP
-
-    def largest_start(self, last_steps: int) -> float:
-        """Return the forward distance at step T - R."""
-        return forward_distance(self.drift, self.steps - last_steps) * _UP
-
-    def start_law(self, last_steps: int) -> UpperTail | None:
-        """Return the law of the distance at step T - R, driven by the swaps that happen.
-
-        Uses so old that all the older ones together weigh next to nothing are charged in full.
-        None if there are too many to tell apart.
-        """
-        before = self.steps - last_steps
-        # As many for every R, so that runs of equal steps have one law.
-        kept = min(before, self.memory, self.keep.size - last_steps)
-        carried = np.cumprod(np.r_[1.0, self.keep[last_steps : last_steps + kept]])
-        older = float(carried[-1]) * forward_distance(self.drift, before - kept)
-        weights = carried[:-1] * self.move[last_steps : last_steps + kept]
-        if kept == 0 or older > 1e-3 * float(weights.max()):
-            return None
-        unit = float(weights[0])
-        law = _law((weights / unit).tobytes(), self.rate)
-        return UpperTail((law.points * unit + older) * _UP, law.tails)
+    levels: int
+    buckets_skipped: int
+    resolution: float
 
 
-@lru_cache(maxsize=64)
-def _law(weights: bytes, rate: float) -> UpperTail:
-    return upper_tail(np.frombuffer(weights), rate).thinned(8)
-
-
-def lags_of(run: NoisySGD) -> Lags:
-    """Return the end of a run, as far back as its distances remember."""
-    assert run.learning_rate is not None
-    maps = step_map(run)
-    rates = {value: maps.contraction(value) for value in _values(run.learning_rate)}
-    slowest = max(found.c for found in rates.values() if found is not None)
-    last_steps = min(run.steps, _MOST_LAGS, _steps_to_decay(60.0, slowest))
-    memory = min(_MOST_LAGS, _steps_to_decay(14.0 - math.log1p(-min(slowest, 1 - 1e-16)), slowest))
-    count = min(run.steps, last_steps + memory)
-    etas = _ends(run.learning_rate, count)
-    keep = np.empty(count)
-    for eta, found in rates.items():
-        assert found is not None
-        keep[etas == eta] = found.c
-    return Lags(
-        rate=run.sampling_rate,
-        steps=run.steps,
-        keep=keep,
-        noise=_ends(run.iterate_std, count),
-        move=run.neighbor_factor * _ends(run.record_step, count),
-        drift=chain_of(run, every_step(run), CONTRACTION),
-        most_last_steps=last_steps,
-        memory=memory,
-    )
-
-
-def _steps_to_decay(depth: float, contraction: float) -> int:
-    """Return how many steps lower a distance by the factor e^-depth."""
-    if contraction >= 1:
-        return _MOST_LAGS
-    return math.ceil(depth / -math.log(contraction)) + 1 if contraction > 0 else 1
-
-
-def _values(value: PerStep) -> set[float]:
-    return {item for item, _ in value.blocks} if isinstance(value, Schedule) else {value}
-
-
-def _ends(value: PerStep, count: int) -> FloatArray:
-    """Return the values of the last steps, the last one first."""
-    if isinstance(value, Schedule):
-        found: FloatArray = value.values()[::-1][:count].copy()
-        return found
-    return np.full(count, value)
+FINE = Detail(levels=32, buckets_skipped=1, resolution=1e-3)
+COARSE = Detail(levels=10, buckets_skipped=3, resolution=2e-2)
 
 
 class FixedSizeAveraged(Bound):
@@ -166,13 +59,11 @@ class FixedSizeAveraged(Bound):
     title = "Hidden-state fixed-size SGD, averaged start"
     citation = literature.this_library("docs/theory/fixed_size.md, Theorem 2")
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive descent on fixed-size batches, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "fixed":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='fixed'; yours is {found}"
-        return why_no_contraction(run)
+        return why_not_about(run, FixedSize) or why_no_contraction(run)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Search the number R of last steps: every R is valid, so the search may be heuristic.
@@ -180,7 +71,6 @@ class FixedSizeAveraged(Bound):
         A surrogate ranks R over its whole range; coarse evaluations walk downhill from its best.
         Coarse starts are over-stated, which favors too many steps: the last search tries fewer.
         """
-        assert isinstance(run, NoisySGD)
         lags = lags_of(run)
         most = lags.most_last_steps
         tried = {int(count) for count in np.geomspace(1, most, 24).round()}
@@ -202,13 +92,11 @@ class FixedSizeAveraged(Bound):
 
     def replan(self, run: Run, delta: float, near: Witness) -> Witness:
         """Keep the number of last steps, whose search takes most of the time."""
-        assert isinstance(run, NoisySGD)
         last_steps = min(int(near["last_steps"]), run.steps)
         return witness_of(lags_of(run), last_steps, delta, FINE)
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Check that every plan absorbs its start, and compose."""
-        assert isinstance(run, NoisySGD)
         return self._curve(lags_of(run), witness)
 
     def _curve(self, lags: Lags, witness: Witness) -> AveragedLossCurve:
@@ -260,38 +148,6 @@ def _downhill(
     return best
 
 
-def averaged_start(lags: Lags, last_steps: int, edges: tuple[float, ...]) -> Start:
-    """Return the start with these edges (rising), weighted by upper bounds on the tails.
-
-    Weights are differences of tails, 1 = tail of nothing: with deltas that rise from edge to edge
-    the average only grows if a tail is over-estimated.
-    """
-    if not edges or any(a >= b for a, b in pairwise(edges)):
-        raise InvalidInput(f"the starts of a plan must rise; got {edges!r}")
-    largest = lags.largest_start(last_steps)
-    law = None if edges[0] >= largest else lags.start_law(last_steps)
-    tails = [1.0]
-    for edge in edges:
-        if edge >= largest:
-            tails.append(0.0)
-        elif law is None:
-            raise InvalidInput("these starts cannot be told apart: there are too many steps")
-        else:
-            tails.append(min(tails[-1], law.at(edge)))
-    weights = tuple(above - below for above, below in pairwise(tails))
-    return Start(edges=edges, weights=weights, beyond=tails[-1])
-
-
-def _cut_start(lags: Lags, last_steps: int, delta: float, detail: Detail) -> Start:
-    """Return the start cut where the tail of its law falls to each of some levels."""
-    largest = lags.largest_start(last_steps)
-    law = lags.start_law(last_steps) if largest > 0 else None
-    if law is None:
-        return averaged_start(lags, last_steps, (largest,))
-    edges = {min(largest, law.edge(level)) for level in start_levels(delta, detail)}
-    return averaged_start(lags, last_steps, tuple(sorted(edges)))
-
-
 @dataclass(frozen=True, eq=False)
 class _Absorbers:
     """The last R steps in the order in which they join: minimise sum a^2 + 2 q m a.
@@ -324,7 +180,7 @@ def _absorbers(lags: Lags, last_steps: int) -> _Absorbers:
 
 def _surrogate(lags: Lags, last_steps: int, delta: float) -> float:
     """Return about the epsilon of R last steps, every composition taken for a Gaussian."""
-    start = _cut_start(lags, last_steps, delta, COARSE)
+    start = cut_start(lags, last_steps, delta, COARSE.buckets_skipped)
     steps, swap = _absorbers(lags, last_steps), lags.swap[:last_steps]
     sampled = lags.rate**2 * float(np.sum(np.expm1(np.minimum(swap**2, 50.0))))
     costs = []
@@ -352,10 +208,10 @@ def _surrogate(lags: Lags, last_steps: int, delta: float) -> float:
 
 def witness_of(lags: Lags, last_steps: int, delta: float, detail: Detail) -> Witness:
     """Return starts, levels of shifts, and for each start how the last steps absorb it."""
-    start = _cut_start(lags, last_steps, delta, detail)
+    start = cut_start(lags, last_steps, delta, detail.buckets_skipped)
     sizes = _few_sizes(lags.swap[:last_steps])
     steps = _absorbers(lags, last_steps)
-    needs = [lags.decayed(edge, last_steps) * _UP for edge in start.edges]
+    needs = [lags.decayed(edge, last_steps) * UP for edge in start.edges]
     most = steps.shifts(steps.multiplier(needs[-1])).max() if needs[-1] > 0 else 0.0
     count = max(detail.levels // sizes.size, 8)
     # A start far below q m is lost in the difference that a shift is: leave room for an even one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import NoisyGD, ProjectedLangevin, Run
+from dplateau.algorithms import FullBatch, Run
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
     Pattern,
@@ -26,9 +26,9 @@ class GdBounded(ShiftBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no projected contractive full-batch descent, if so."""
-        if isinstance(run, NoisyGD | ProjectedLangevin) and run.domain is None:
+        if isinstance(run.batches, FullBatch) and run.domain is None:
             return "needs a bounded domain: pass domain=Ball(radius=...) and project every iterate"
-        return why_no_deterministic_contraction(run, (NoisyGD, ProjectedLangevin))
+        return why_no_deterministic_contraction(run, FullBatch)
 
     def pattern(self, run: Run) -> Pattern:
         """Return: every step."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import NoisyGD, ProjectedLangevin, Run
+from dplateau.algorithms import FullBatch, Run
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
     Pattern,
@@ -26,7 +26,7 @@ class GdContraction(ShiftBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive full-batch descent, if so."""
-        return why_no_deterministic_contraction(run, (NoisyGD, ProjectedLangevin))
+        return why_no_deterministic_contraction(run, FullBatch)
 
     def pattern(self, run: Run) -> Pattern:
         """Return: every step."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.released import (
     for_each_count,
+    is_sampled,
     uses_of_one_record,
     uses_over_steps,
     why_no_uses,
@@ -24,12 +25,13 @@ class GdpComposition(Bound):
     note = "docs/theory/compositions.md"
     title = "GDP composition"
     citation = literature.dong_roth_su("Corollary 3.3")
+    rates = "per step"
 
     def missing(self, run: Run) -> str | None:
         """Return why the uses are not plain Gaussians, if so."""
         if run.noise_kind != "gaussian":
             return "needs Gaussian noise; yours is Laplace (PLD composition covers it)"
-        if isinstance(run, NoisySGD) and run.sampling_rate < 1:
+        if is_sampled(run):
             return (
                 "needs records that join every batch they are due in; random batches make "
                 "mixtures, which are no Gaussian (PLD composition covers them)"

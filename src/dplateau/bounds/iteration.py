@@ -14,9 +14,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, Schedule
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    Schedule,
+    Scheme,
+    refuse_batches,
+)
 from dplateau.algorithms.schedule import values_over
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.step_maps import StepMap, why_no_contraction
 from dplateau.curves import GaussianCurve
 from dplateau.numerics.types import BoolArray
@@ -53,7 +63,7 @@ def every_step(run: Run) -> Pattern:
 
 def at_position(run: Run, position: int) -> Pattern:
     """Return the pattern of a record in the batch ``position`` (from 0) of each epoch."""
-    length = run.batches_per_epoch if isinstance(run, CyclicSGD) else run.steps
+    length = run.batches_per_epoch
     uses = -(-(run.steps - position) // length)
     trailing = run.steps - 1 - position - (uses - 1) * length
     return Pattern(period=length, trailing=trailing, uses=uses)
@@ -65,8 +75,7 @@ def latest_position(run: Run) -> int:
     With equal steps no record is exposed more than its: steps after a record's last use are
     post-processing, and an earlier last use never comes with more uses.
     """
-    length = run.batches_per_epoch if isinstance(run, CyclicSGD) else run.steps
-    return (run.steps - 1) % length
+    return (run.steps - 1) % run.batches_per_epoch
 
 
 def step_map(run: Run) -> StepMap:
@@ -82,9 +91,17 @@ def step_map(run: Run) -> StepMap:
 
 
 def _smallest_batch(run: Run) -> float:
-    if isinstance(run, CyclicSGD | OnePassSGD):
-        return run.n % int(run.batch_size) or run.batch_size
-    return run.batch_size
+    match run.batches:
+        case FullBatch():
+            return run.n
+        case Cyclic(size=size) | OnePass(size=size):
+            return run.n % size or size
+        case FixedSize(size=size):
+            return size
+        case Poisson():
+            return 0
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
 def chain_of(
@@ -146,8 +163,8 @@ def _scheduled(
 
 
 def has_schedule(run: Run) -> bool:
-    """Return whether the learning rate or the noise changes from step to step."""
-    return isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
+    """Return whether anything changes from step to step."""
+    return run.has_schedule
 
 
 class ShiftBound(Bound):
@@ -219,9 +236,6 @@ def geometry_assumptions(
     return tuple(found)
 
 
-def why_no_deterministic_contraction(run: Run, kinds: tuple[type[Run], ...]) -> str | None:
-    """Return why a contraction bound for runs of these kinds does not apply, or None."""
-    if not isinstance(run, kinds):
-        names = " or ".join(kind.kind for kind in kinds)
-        return f"is about {names}; yours is {run.kind}"
-    return why_no_contraction(run)
+def why_no_deterministic_contraction(run: Run, scheme: Scheme) -> str | None:
+    """Return why a contraction bound for such batches does not apply, or None."""
+    return why_not_about(run, scheme) or why_no_contraction(run)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import RENYI_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.cyclic_contraction import CyclicContraction
 from dplateau.bounds.gd_bounded import GdBounded
 from dplateau.bounds.gd_contraction import GdContraction
@@ -31,6 +31,7 @@ class IterationRdp(Bound):
     """
 
     name = "iteration_rdp"
+    claim_margin = RENYI_MARGIN
     note = "docs/theory/iteration_rdp.md"
     title = "Amplification by iteration, as Rényi"
     citation = literature.altschuler_talwar("Propositions 2.17, 3.2 and 5.6")

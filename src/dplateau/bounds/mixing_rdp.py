@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import OnePassSGD, Run
+from dplateau.algorithms import OnePass, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.iteration import (
@@ -33,9 +33,9 @@ class MixingRdp(Bound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive single pass, if so."""
-        if isinstance(run, OnePassSGD) and has_schedule(run):
+        if isinstance(run.batches, OnePass) and has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, (OnePassSGD,))
+        return why_no_deterministic_contraction(run, OnePass)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the last record's rate."""

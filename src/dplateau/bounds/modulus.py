@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    refuse_batches,
+)
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
     CONTRACTION,
@@ -31,13 +39,7 @@ class ModulusBound(ShiftBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for the run, if so."""
-        if isinstance(run, NoisySGD):
-            return "is about batches known in advance; yours are random"
-        if isinstance(run, CyclicSGD) and run.order == "reshuffle":
-            return "covers orders that stay the same; yours is reshuffled each epoch"
-        if isinstance(run, CyclicSGD | OnePassSGD) and has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        reason = why_no_geometry(run)
+        reason = _why_no_pattern(run) or why_no_geometry(run)
         if reason is not None:
             return reason
         if not self.losses(run):
@@ -50,7 +52,7 @@ class ModulusBound(ShiftBound):
 
     def pattern(self, run: Run) -> Pattern:
         """Return the uses of the most exposed record."""
-        if isinstance(run, CyclicSGD | OnePassSGD):
+        if isinstance(run.batches, Cyclic | OnePass):
             return at_position(run, latest_position(run))
         return every_step(run)
 
@@ -62,3 +64,20 @@ class ModulusBound(ShiftBound):
         if why_no_contraction(run) is None:
             shared.discard(CONTRACTION)  # the contraction bounds are about these
         return tuple(sorted(shared))
+
+
+def _why_no_pattern(run: Run) -> str | None:
+    """Return why it is not known when the most exposed record is used, or None."""
+    match run.batches:
+        case Poisson() | FixedSize():
+            return "is about batches known in advance; yours are random"
+        case Cyclic(order="reshuffle"):
+            return "covers orders that stay the same; yours is reshuffled each epoch"
+        case Cyclic() | OnePass():
+            if has_schedule(run):
+                return "needs the same learning rate and noise at every step; yours has a schedule"
+            return None
+        case FullBatch():
+            return None
+        case _ as unknown:
+            refuse_batches(unknown)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.released import (
     Use,
     for_each_count,
+    is_sampled,
     uses_of_one_record,
     uses_over_steps,
     why_no_uses,
@@ -29,6 +30,7 @@ class NaiveComposition(Bound):
     note = "docs/theory/compositions.md"
     title = "Naive composition"
     citation = literature.dwork_roth("Theorem 3.16, with amplification by sampling at each step")
+    rates = "constant"
 
     def missing(self, run: Run) -> str | None:
         """Return why one step has no curve, if so."""
@@ -48,8 +50,8 @@ class NaiveComposition(Bound):
 
 def why_no_step_curve(run: Run) -> str | None:
     """Return why the curve of one step is not known, or None."""
-    sampled = isinstance(run, NoisySGD) and run.sampling_rate < 1
-    if sampled and run.noise_kind == "laplace" and run.neighbors == "replace":
+    laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
+    if laplace_swap and is_sampled(run):
         return (
             "knows sampled Laplace noise for neighbors='add_remove' only; "
             "use that, or noise_kind='gaussian'"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import OnePassSGD, Run
+from dplateau.algorithms import OnePass, Run
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
     Pattern,
@@ -28,9 +28,9 @@ class OnePassContraction(ShiftBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive single pass, if so."""
-        if isinstance(run, OnePassSGD) and has_schedule(run):
+        if isinstance(run.batches, OnePass) and has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, (OnePassSGD,))
+        return why_no_deterministic_contraction(run, OnePass)
 
     def pattern(self, run: Run) -> Pattern:
         """Return the single use of a record in the last batch."""

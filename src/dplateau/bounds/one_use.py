@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dplateau.algorithms import OnePassSGD, Run
-from dplateau.bounds.base import Assumption, Witness
+from dplateau.algorithms import OnePass, Run, Scheme
+from dplateau.bounds.base import Assumption, Witness, why_not_about
 from dplateau.bounds.iteration import CONTRACTION, has_schedule
 from dplateau.bounds.step_maps import StepMap, why_no_geometry
 from dplateau.curves import GaussianCurve, LaplaceCurve, PrivacyCurve, Stretch, UsedOnceCurve
@@ -201,12 +201,11 @@ def _slope(maps: StepMap, eta: float, losses: object) -> float:
     return modulus.c
 
 
-def why_not_one_use(
-    run: Run, kinds: tuple[type[Run], ...] = (OnePassSGD,), *, bounded: bool = True
-) -> str | None:
+def why_not_one_use(run: Run, scheme: Scheme = OnePass, *, bounded: bool = True) -> str | None:
     """Return why the run does not use each record once with known constants, or None."""
-    if not isinstance(run, kinds):
-        return f"is about {' or '.join(kind.kind for kind in kinds)}; yours is {run.kind}"
+    about = why_not_about(run, scheme)
+    if about is not None:
+        return about
     if has_schedule(run):
         return "needs the same learning rate and noise at every step; yours has a schedule"
     if bounded and math.isinf(run.diameter):

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import Poisson, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
-from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
-from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
-from dplateau.bounds.poisson import why_no_capped_contraction, why_not_poisson
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map, tail_cap
+from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
+from dplateau.bounds.step_maps import why_no_contraction, why_no_geometry
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
 from dplateau.numerics.pairs import PoissonPair
@@ -32,13 +32,13 @@ class PoissonModulus(Bound):
     title = "Hidden-state Poisson SGD, general losses"
     citation = literature.this_library("docs/theory/poisson.md, Theorem 1, with any modulus")
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known, if so."""
         reason = why_not_poisson(run)
         if reason is not None:
             return reason
-        assert isinstance(run, NoisySGD)
         if run.neighbors != "add_remove":
             return "is about neighbors='add_remove'; yours is 'replace'"
         if not moduli_of(run, tail_cap(run, 1e-9)):
@@ -51,7 +51,6 @@ class PoissonModulus(Bound):
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Try classes of losses and numbers of last steps; keep the smallest epsilon."""
-        assert isinstance(run, NoisySGD)
         cap = tail_cap(run, delta)
         found: list[tuple[float, Witness]] = []
         most = min(run.steps, _MOST_LAST_STEPS)
@@ -66,7 +65,7 @@ class PoissonModulus(Bound):
                 found.append((self.curve(run, witness).epsilon(delta), witness))
         return min(found, key=lambda item: item[0])[1]
 
-    def _rough(self, run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> float:
+    def _rough(self, run: Run, cap: BatchCap, losses: str, last_steps: int) -> float:
         """Return the surrogate's second-order cost."""
         nu, step = _scales(run)
         sampling = last_steps * run.sampling_rate**2 * math.expm1(min((step / nu) ** 2, 50.0))
@@ -76,7 +75,7 @@ class PoissonModulus(Bound):
         drift = 2 * run.sampling_rate * step * shifts.sum() / nu**2
         return float((shifts**2).sum() / nu**2 + drift) + sampling
 
-    def _witness(self, run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> Witness:
+    def _witness(self, run: Run, cap: BatchCap, losses: str, last_steps: int) -> Witness:
         # All steps from equal states: plain composition, with nothing to absorb.
         whole = last_steps == run.steps
         shifts = np.zeros(1) if whole else _shifts(run, cap, losses, last_steps)
@@ -95,7 +94,6 @@ class PoissonModulus(Bound):
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Check that the plan absorbs the start, and compose."""
-        assert isinstance(run, NoisySGD)
         cap = cap_of(run, int(witness["batch_cap"]))
         losses, last_steps = str(witness["losses"]), int(witness["last_steps"])
         blocks = [(int(count), float(shift)) for count, shift in witness["blocks"]]
@@ -124,13 +122,32 @@ class PoissonModulus(Bound):
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the class of losses, and the cap on batches."""
-        assert isinstance(run, NoisySGD)
         classes = tuple(moduli_of(run, tail_cap(run, 1e-9)))
         capped = Assumption("batches above a cap are charged to delta", "checked")
         return (*geometry_assumptions(run, classes, bounded=True), capped)
 
 
-def moduli_of(run: NoisySGD, cap: BatchCap) -> dict[str, Modulus]:
+def why_not_poisson(run: Run) -> str | None:
+    """Return why the run is no Poisson-sampled descent with known constants, or None."""
+    about = why_not_about(run, Poisson)
+    if about is not None:
+        return about
+    if has_schedule(run):
+        return "needs the same learning rate and noise at every step; yours has a schedule"
+    return why_no_geometry(run)
+
+
+def why_no_capped_contraction(run: Run) -> str | None:
+    """Return why batches of likely size make the step expand, or None."""
+    reason = why_no_contraction(run)
+    if reason is not None:
+        return reason
+    # The cap at a delta far below any that is asked for: what must contract for a clean refusal.
+    cap = batch_cap(run, 1e-9)
+    return why_no_contraction(run, max(1.0, cap.records / run.batch_size))
+
+
+def moduli_of(run: Run, cap: BatchCap) -> dict[str, Modulus]:
     """Return the moduli of the capped step map that no contraction bound covers."""
     eta = run.learning_rate
     assert isinstance(eta, float)
@@ -140,14 +157,14 @@ def moduli_of(run: NoisySGD, cap: BatchCap) -> dict[str, Modulus]:
     return found
 
 
-def _scales(run: NoisySGD) -> tuple[float, float]:
+def _scales(run: Run) -> tuple[float, float]:
     nu, step = run.iterate_std, run.record_step
     assert isinstance(nu, float)
     assert isinstance(step, float)
     return nu, step
 
 
-def _start_distance(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> float:
+def _start_distance(run: Run, cap: BatchCap, losses: str, last_steps: int) -> float:
     """Return the forward distance at step T - R, u <- min(D, phi(u) + r)."""
     before = run.steps - last_steps
     if before == 0:
@@ -158,7 +175,7 @@ def _start_distance(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) 
     return forward_distance(chain, before)
 
 
-def _absorbing_chain(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> Chain:
+def _absorbing_chain(run: Run, cap: BatchCap, losses: str, last_steps: int) -> Chain:
     """Return the last R steps, in which both runs take the record's step alike."""
     return Chain.homogeneous(
         last_steps,
@@ -170,7 +187,7 @@ def _absorbing_chain(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int)
     )
 
 
-def _shifts(run: NoisySGD, cap: BatchCap, losses: str, last_steps: int) -> FloatArray:
+def _shifts(run: Run, cap: BatchCap, losses: str, last_steps: int) -> FloatArray:
     plan = solve(_absorbing_chain(run, cap, losses, last_steps)).plan
     shifts: FloatArray = np.r_[np.zeros(last_steps - plan.steps), plan.shifts()]
     return shifts

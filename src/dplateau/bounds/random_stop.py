@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import RandomStop, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.one_use import (
@@ -23,12 +23,12 @@ from dplateau.curves import PrivacyCurve, Stretch, UsedOnceCurve
 from dplateau.errors import InvalidInput
 
 
-class RandomStop(Bound):
+class RandomStopBound(Bound):
     """What bounds for random stopping share: the average over the iterate that is released."""
 
     note = "docs/theory/random_stop.md"
     hidden_state = True
-    releases = ("random_stop",)
+    hides = RandomStop()
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the class of losses, and how the run stops."""
@@ -42,7 +42,7 @@ class RandomStop(Bound):
         )
 
 
-class RandomStopContraction(RandomStop):
+class RandomStopContraction(RandomStopBound):
     """delta(eps) = theta_eps(s / nu) / T / (1 - theta_eps(phi(D) / nu)).
 
     The published closed form: the whole geometric series of later steps, for every record.
@@ -93,7 +93,7 @@ class RandomStopLipschitz(RandomStopContraction):
         return (LIPSCHITZ,)
 
 
-class RandomStopMean(RandomStop):
+class RandomStopMean(RandomStopBound):
     """delta(eps) = (1/T) sum_{j<T} d_j(eps), d_j the best bound j steps after the record's own.
 
     d_j is the minimum of shift program, contraction and hybrid (:class:`OnePassHybrid`). The first

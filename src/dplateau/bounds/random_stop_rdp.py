@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from dplateau.algorithms import OnePassSGD, Run
+from dplateau.algorithms import OnePass, RandomStop, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import RENYI_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.iteration import (
     CONTRACTION,
     geometry_assumptions,
@@ -30,18 +30,19 @@ class RandomStopRdp(Bound):
     """
 
     name = "random_stop_rdp"
+    claim_margin = RENYI_MARGIN
     note = "docs/theory/renyi_competitors.md"
     title = "Random stop, as Rényi"
     citation = literature.feldman("Theorem 26, with H_T in place of log T")
     dominated_by = ("random_stop_mean",)
     hidden_state = True
-    releases = ("random_stop",)
+    hides = RandomStop()
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive single pass, if so."""
-        if isinstance(run, OnePassSGD) and has_schedule(run):
+        if isinstance(run.batches, OnePass) and has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, (OnePassSGD,))
+        return why_no_deterministic_contraction(run, OnePass)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return orders up to the largest that the noise allows."""

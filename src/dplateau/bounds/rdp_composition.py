@@ -6,10 +6,16 @@ import math
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Bound, Witness
-from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
+from dplateau.bounds.base import RENYI_MARGIN, Bound, Witness
+from dplateau.bounds.released import (
+    Use,
+    is_sampled,
+    uses_of_one_record,
+    uses_over_steps,
+    why_no_uses,
+)
 from dplateau.curves import RenyiCurve, conversions
 from dplateau.numerics.sampled_renyi import (
     LARGEST_ORDER,
@@ -28,15 +34,17 @@ class RdpComposition(Bound):
     """T times the Rényi divergence of one sampled Gaussian, converted at the best order."""
 
     name = "rdp_composition"
+    claim_margin = RENYI_MARGIN
     note = "docs/theory/compositions.md"
     title = "RDP (moments accountant)"
     citation = literature.mironov_sampled("Theorem 4 and section 3.3")
+    rates = "per step"
 
     def missing(self, run: Run) -> str | None:
         """Return why the steps are not Poisson-sampled Gaussians, if so."""
         if run.noise_kind != "gaussian":
             return "needs Gaussian noise; yours is Laplace (PLD composition covers it)"
-        if isinstance(run, NoisySGD) and run.neighbors == "replace" and run.sampling_rate < 1:
+        if run.neighbors == "replace" and is_sampled(run):
             return (
                 "is about a record that joins or leaves a Poisson sample; for "
                 "neighbors='replace' on random batches use PLD composition"

@@ -11,6 +11,7 @@ from dplateau.bounds.altschuler_talwar import (
 )
 from dplateau.bounds.asoodeh_diaz import AsoodehDiazClosed
 from dplateau.bounds.base import Bound
+from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
 from dplateau.bounds.bravo_closed import BravoNonconvex, BravoWeaklySmooth
 from dplateau.bounds.cyclic_contraction import CyclicContraction
 from dplateau.bounds.every_batch import EveryBatch
@@ -27,13 +28,6 @@ from dplateau.bounds.one_pass_hockey_stick import OnePassHockeyStick
 from dplateau.bounds.one_pass_hybrid import OnePassHybrid
 from dplateau.bounds.one_pass_laplace import OnePassLaplace
 from dplateau.bounds.pld_composition import PldComposition
-from dplateau.bounds.pld_group import PldReplaceGroup
-from dplateau.bounds.poisson_forms import (
-    PoissonAveraged,
-    PoissonHighProbability,
-    PoissonPlain,
-)
-from dplateau.bounds.poisson_group import PoissonReplaceGroup
 from dplateau.bounds.poisson_modulus import PoissonModulus
 from dplateau.bounds.random_stop import (
     RandomStopContraction,
@@ -46,7 +40,6 @@ from dplateau.bounds.sampled_recursion import FixedSizeRecursion, PoissonRecursi
 from dplateau.bounds.shuffled import ReshuffleAverage, ShuffleOnceAverage
 from dplateau.bounds.shuffled_pass import ShuffledPass
 from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
-from dplateau.bounds.split_noise import PoissonReplaceSplit
 from dplateau.errors import InvalidInput
 
 BOUNDS: tuple[Bound, ...] = (
@@ -55,7 +48,6 @@ BOUNDS: tuple[Bound, ...] = (
     RdpComposition(),
     GdpComposition(),
     PldComposition(),
-    PldReplaceGroup(),
     IterationRdp(),
     GdContraction(),
     GdBounded(),
@@ -74,13 +66,10 @@ BOUNDS: tuple[Bound, ...] = (
     RandomStopRdp(),
     ModulusBound(),
     EveryBatch(),
-    PoissonPlain(),
-    PoissonHighProbability(),
-    PoissonAveraged(),
+    PoissonBlocks(),
+    PoissonBlocksReplace(),
     PoissonModulus(),
-    PoissonReplaceSplit(),
     PoissonReplaceModulus(),
-    PoissonReplaceGroup(),
     FixedSizeAveraged(),
     FixedSizeModulus(),
     PoissonRecursion(),

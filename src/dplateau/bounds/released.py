@@ -12,8 +12,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run, Schedule
-from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms import (
+    AllIterates,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LastIterate,
+    OnePass,
+    Poisson,
+    RandomStop,
+    Run,
+    Schedule,
+    refuse_batches,
+    refuse_release,
+)
+from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.bounds.base import Assumption
 from dplateau.errors import NotApplicable
 from dplateau.numerics.types import FloatArray, IntArray
@@ -35,31 +48,66 @@ class Use:
 def uses_of_one_record(run: Run) -> tuple[Use, ...]:
     """Return the uses of the record that is exposed most."""
     per_unit = run.neighbor_factor * (math.sqrt(2.0) if run.noise_kind == "laplace" else 1.0)
-    rate = run.sampling_rate if isinstance(run, NoisySGD) else 1.0
-    blocks = _exposed_blocks(run)
-    return tuple(Use(per_unit / noise, rate, count) for noise, count in blocks)
+    return tuple(Use(per_unit / noise, rate, count) for noise, rate, count in _exposed_blocks(run))
 
 
-def _exposed_blocks(run: Run) -> tuple[tuple[float, int], ...]:
-    """Return (noise multiplier, number of uses) for the record that is exposed most."""
+def is_sampled(run: Run) -> bool:
+    """Return whether chance leaves a record out of some step's batch."""
+    match run.batches:
+        case Poisson() | FixedSize():
+            return bool(np.any(run.sampling_rates() < 1))
+        case FullBatch() | Cyclic() | OnePass():
+            return False
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+# A noise multiplier, the chance of joining at that noise, and for how many uses.
+_Block = tuple[float, float, int]
+
+
+def _exposed_blocks(run: Run) -> tuple[_Block, ...]:
+    """Return the uses of the record that is exposed most, in blocks of equal ones."""
     noise = run.noise_multiplier
-    if isinstance(run, OnePassSGD):
-        return ((_smallest(noise), 1),)
-    if isinstance(run, CyclicSGD):
-        return _cyclic_blocks(run)
-    return noise.blocks if isinstance(noise, Schedule) else ((noise, run.steps),)
+    match run.batches:
+        case FullBatch():
+            return _paired(noise, 1.0, run.steps)
+        case Poisson(rate=rate):
+            return _paired(noise, rate, run.steps)
+        case FixedSize():
+            return _paired(noise, run.sampling_rate, run.steps)
+        case Cyclic():
+            return _cyclic_blocks(run)
+        case OnePass():
+            return ((_smallest(noise), 1.0, 1),)
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
-def _cyclic_blocks(run: CyclicSGD) -> tuple[tuple[float, int], ...]:
+def _paired(noise: PerStep, rate: PerStep, steps: int) -> tuple[_Block, ...]:
+    """Return blocks of steps in which neither noise nor rate changes."""
+    if not isinstance(rate, Schedule):
+        blocks = noise.blocks if isinstance(noise, Schedule) else ((noise, steps),)
+        return tuple((value, rate, count) for value, count in blocks)
+    noises, rates = values_over(noise, steps), rate.values()
+    changes = (noises[1:] != noises[:-1]) | (rates[1:] != rates[:-1])
+    starts = np.flatnonzero(np.r_[True, changes])
+    counts = np.diff(np.r_[starts, steps])
+    return tuple(
+        (float(noises[i]), float(rates[i]), int(k)) for i, k in zip(starts, counts, strict=True)
+    )
+
+
+def _cyclic_blocks(run: Run) -> tuple[_Block, ...]:
     noise = run.noise_multiplier
     epochs = -(-run.steps // run.batches_per_epoch)
     if not isinstance(noise, Schedule):
-        return ((noise, epochs),)
+        return ((noise, 1.0, epochs),)
     # A record is used once an epoch; its slot is unknown, so charge each epoch's quietest step.
     padded = np.full(epochs * run.batches_per_epoch, np.inf)
     padded[: run.steps] = values_over(noise, run.steps)
     quietest = padded.reshape(epochs, run.batches_per_epoch).min(axis=1)
-    return Schedule.of(quietest).blocks
+    return _paired(Schedule.of(quietest), 1.0, epochs)
 
 
 def _smallest(noise: float | Schedule) -> float:
@@ -72,7 +120,7 @@ def uses_over_steps(run: Run, steps: IntArray) -> tuple[Use, IntArray]:
     ``run`` has no schedule: only then is there one kind, and a length that can be changed.
     """
     (use,) = uses_of_one_record(run)
-    period = run.batches_per_epoch if isinstance(run, CyclicSGD) else 1
+    period = run.batches_per_epoch if isinstance(run.batches, Cyclic) else 1
     return use, -(-steps // period)
 
 
@@ -102,22 +150,34 @@ def base_assumptions(run: Run) -> tuple[Assumption, ...]:
             "real-number arithmetic: floating-point leaks are outside the claim", "declared"
         ),
     ]
-    if isinstance(run, NoisySGD):
-        found.append(Assumption(_SAMPLING[run.sampling], "declared"))
-    if isinstance(run, CyclicSGD | OnePassSGD) and run.neighbors == "add_remove":
-        found.append(
-            Assumption("an absent record keeps its slot with a zero gradient", "by construction")
-        )
-    if run.release == "last":
-        found.append(
-            Assumption(
-                "only the last iterate leaves; no metric, log or callback before", "declared"
-            )
-        )
-    return tuple(found)
+    return (*found, *_about_batches(run), *_about_release(run))
 
 
-_SAMPLING = {
-    "poisson": "each record joins each batch independently with probability b / n",
-    "fixed": "each batch is a uniformly random set of exactly b records, drawn afresh",
-}
+def _about_batches(run: Run) -> tuple[Assumption, ...]:
+    match run.batches:
+        case Poisson():
+            chance = "the stated probability" if run.has_own_rate else "probability b / n"
+            text = f"each record joins each batch independently with {chance}"
+            return (Assumption(text, "declared"),)
+        case FixedSize():
+            text = "each batch is a uniformly random set of exactly b records, drawn afresh"
+            return (Assumption(text, "declared"),)
+        case Cyclic() | OnePass():
+            text = "an absent record keeps its slot with a zero gradient"
+            absent = run.neighbors == "add_remove"
+            return (Assumption(text, "by construction"),) if absent else ()
+        case FullBatch():
+            return ()
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _about_release(run: Run) -> tuple[Assumption, ...]:
+    match run.release:
+        case LastIterate():
+            text = "only the last iterate leaves; no metric, log or callback before"
+            return (Assumption(text, "declared"),)
+        case AllIterates() | RandomStop():
+            return ()
+        case _ as unknown:
+            refuse_release(unknown)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Literal
+from typing import ClassVar
 
-from dplateau.algorithms import NoisySGD, Run
+from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map, tail_cap
@@ -34,22 +34,18 @@ class SampledRecursion(Bound):
     note = "docs/theory/sampled_recursion.md"
     citation = literature.this_library("docs/theory/sampled_recursion.md, Theorem 1")
     hidden_state = True
-    sampling: Literal["poisson", "fixed"]
+    scheme: ClassVar[Scheme]
 
     @abstractmethod
-    def caps(self, run: NoisySGD, delta: float) -> tuple[BatchCap, ...]:
+    def caps(self, run: Run, delta: float) -> tuple[BatchCap, ...]:
         """Return caps on batches, of which the one with the smallest reach is taken."""
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no sampled descent on a bounded domain, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != self.sampling:
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling={self.sampling!r}; yours is {found}"
-        return why_not_one_use(run, (NoisySGD,))
+        return why_not_one_use(run, self.scheme)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the cap on batches, and the class of losses with the smallest reach."""
-        assert isinstance(run, NoisySGD)
         found = [
             {
                 **reach_witness(run, capped_step_map(run, cap)),
@@ -62,7 +58,6 @@ class SampledRecursion(Bound):
 
     def curve(self, run: Run, witness: Witness) -> RecursionCurve:
         """Return the recursion's closed form."""
-        assert isinstance(run, NoisySGD)
         cap = cap_of(run, int(witness["batch_cap"]))
         reach = checked_reach(run, capped_step_map(run, cap), witness)
         record_step = run.record_step
@@ -78,7 +73,7 @@ class SampledRecursion(Bound):
             extra_delta=cap.extra_delta,
         )
 
-    def furthest(self, run: NoisySGD) -> float:
+    def furthest(self, run: Run) -> float:
         """Return how far apart steps with the record are at most, whatever the others do."""
         return math.inf
 
@@ -94,9 +89,9 @@ class PoissonRecursion(SampledRecursion):
 
     name = "poisson_recursion"
     title = "Poisson SGD, hockey-stick recursion"
-    sampling = "poisson"
+    scheme = Poisson
 
-    def caps(self, run: NoisySGD, delta: float) -> tuple[BatchCap, ...]:
+    def caps(self, run: Run, delta: float) -> tuple[BatchCap, ...]:
         """Return the cap that spends a small share of delta, and the largest that contracts."""
         return batch_cap(run, delta), tail_cap(run, delta)
 
@@ -106,13 +101,13 @@ class FixedSizeRecursion(SampledRecursion):
 
     name = "fixed_size_recursion"
     title = "Fixed-size SGD, hockey-stick recursion"
-    sampling = "fixed"
+    scheme = FixedSize
 
-    def caps(self, run: NoisySGD, delta: float) -> tuple[BatchCap, ...]:
+    def caps(self, run: Run, delta: float) -> tuple[BatchCap, ...]:
         """Return the batch size, which nothing exceeds."""
         return (cap_of(run, math.ceil(run.batch_size)),)
 
-    def furthest(self, run: NoisySGD) -> float:
+    def furthest(self, run: Run) -> float:
         """Return |1 - eta l2| D + 2 eta L: the record is one of the b, not one more."""
         whole = capped_step_map(run, cap_of(run, math.ceil(run.batch_size)))
         return checked_reach(run, whole, {"losses": LIPSCHITZ})

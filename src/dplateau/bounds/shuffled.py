@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, Run
+from dplateau.algorithms import Cyclic, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.cyclic_contraction import ends_inside_a_reshuffled_epoch
@@ -51,20 +51,18 @@ class ShuffledAverage(Bound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive shuffled descent, if so."""
-        if not isinstance(run, CyclicSGD) or run.order != self.order:
-            found = f"order={run.order!r}" if isinstance(run, CyclicSGD) else run.kind
-            return f"is about CyclicSGD with order={self.order!r}; yours is {found}"
+        if not (isinstance(run.batches, Cyclic) and run.batches.order == self.order):
+            return f"is about CyclicSGD with order={self.order!r}; yours is {run.described}"
         if has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, (CyclicSGD,))
+        return why_no_deterministic_contraction(run, Cyclic)
 
     @abstractmethod
-    def chain(self, run: CyclicSGD, slot: Slot) -> Chain:
+    def chain(self, run: Run, slot: Slot) -> Chain:
         """Return the shift program of a group's worst member."""
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return one plan for each group of positions."""
-        assert isinstance(run, CyclicSGD)
         groups = [
             {**vars(slot), "plan": solve(self.chain(run, slot)).plan.to_dict()}
             for slot in slots(run)
@@ -73,7 +71,6 @@ class ShuffledAverage(Bound):
 
     def curve(self, run: Run, witness: Witness) -> MixtureCurve:
         """Return the average over groups of re-evaluated plans."""
-        assert isinstance(run, CyclicSGD)
         curves = []
         for slot, group in zip(slots(run), witness["groups"], strict=True):
             plan = ShiftPlan.from_dict(group["plan"])
@@ -98,7 +95,7 @@ class ShuffleOnceAverage(ShuffledAverage):
     citation = literature.this_library("docs/theory/shuffle_once_average.md")
     order = "shuffle_once"
 
-    def chain(self, run: CyclicSGD, slot: Slot) -> Chain:
+    def chain(self, run: Run, slot: Slot) -> Chain:
         """Return the cyclic program of that position."""
         return chain_of(run, Pattern(run.batches_per_epoch, slot.trailing, slot.uses), CONTRACTION)
 
@@ -115,11 +112,11 @@ class ReshuffleAverage(ShuffledAverage):
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive reshuffled descent of whole epochs, if so."""
         reason = super().missing(run)
-        if reason is None and isinstance(run, CyclicSGD) and ends_inside_a_reshuffled_epoch(run):
+        if reason is None and ends_inside_a_reshuffled_epoch(run):
             return "needs whole epochs; yours ends inside one"
         return reason
 
-    def chain(self, run: CyclicSGD, slot: Slot) -> Chain:
+    def chain(self, run: Run, slot: Slot) -> Chain:
         """Return: used at the end of every epoch but the last, there at the group's position."""
         one_use = chain_of(run, Pattern(1, 0, 1), CONTRACTION).uniform_linear_step()
         assert one_use is not None
@@ -136,7 +133,7 @@ def _uses_from_the_end(length: int, epochs: int, trailing: int) -> list[tuple[in
     return [(count, used) for count, used in early + last if count]
 
 
-def slots(run: CyclicSGD) -> tuple[Slot, ...]:
+def slots(run: Run) -> tuple[Slot, ...]:
     """Return the positions, grouped by how many steps follow the last use.
 
     The member with the fewest later steps (and hence the most uses) stands for its group: more

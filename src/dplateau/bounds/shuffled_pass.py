@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dplateau.algorithms import CyclicSGD, Run
+from dplateau.algorithms import Cyclic, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.one_use import (
@@ -33,15 +33,14 @@ class ShuffledPass(Bound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no single pass in random order, if so."""
-        if not isinstance(run, CyclicSGD) or run.order == "cyclic":
-            found = f"order={run.order!r}" if isinstance(run, CyclicSGD) else run.kind
-            return f"is about CyclicSGD with a random order; yours is {found}"
+        if not isinstance(run.batches, Cyclic) or run.batches.order == "cyclic":
+            return f"is about CyclicSGD with a random order; yours is {run.described}"
         if run.steps > run.batches_per_epoch:
             return (
                 f"is about one epoch ({run.batches_per_epoch} steps); yours has {run.steps} steps "
                 "(shuffle_once_average and reshuffle_average cover more)"
             )
-        return why_not_one_use(run, (CyclicSGD,), bounded=False) or why_nothing_hides(run)
+        return why_not_one_use(run, Cyclic, bounded=False) or why_nothing_hides(run)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the classes of losses, and the places that are told apart."""
@@ -50,7 +49,6 @@ class ShuffledPass(Bound):
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the average over places; records whose turn does not come add nothing."""
-        assert isinstance(run, CyclicSGD)
         share = run.batch_size / run.n
         whole = run.steps == run.batches_per_epoch
         # Only the epoch's last batch may be shorter, and no step follows it.

@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dplateau.algorithms import LossGeometry, NoisySGD, Run
+from dplateau.algorithms import FixedSize, LossGeometry, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
-from dplateau.bounds.poisson import COARSE, why_no_capped_contraction, why_not_poisson
-from dplateau.bounds.split_noise import SHARES
+from dplateau.bounds.poisson_modulus import why_no_capped_contraction, why_not_poisson
 from dplateau.bounds.step_maps import StepMap, why_no_contraction, why_no_geometry
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
@@ -30,6 +29,10 @@ from dplateau.numerics.types import FloatArray
 from dplateau.shifts import Chain, Modulus, ShiftPlan, forward_distance, solve
 
 _MOST_LAST_STEPS = 4096
+# Shares of the noise variance that may hide the swap; the best is chosen for each run.
+SHARES = (0.2, 0.3, 0.4, 0.5, 0.58, 0.66, 0.73, 0.79, 0.84, 0.88, 0.91, 0.94, 0.965, 0.985, 0.995)
+# How finely epsilon is resolved while plans are compared.
+_COARSE = 2e-2
 # Swaps are rounded up to this many values, or to steps of this size if those are fewer.
 _SWAP_VALUES, _SWAP_STEP = 40, 5e-4
 # A start this much wider than the noise is not worth a plan (expanding steps without a domain).
@@ -46,7 +49,7 @@ _NOTHING_KNOWN = (
 class Swapped:
     """A run under one class of losses; ``step`` is 2 eta L / b, the reach of a replacement."""
 
-    run: NoisySGD
+    run: Run
     modulus: Modulus
     bend: LossGeometry | None
     step: float
@@ -111,19 +114,19 @@ class SplitModulusBound(Bound):
     """The split form for any modulus; subclasses say how batches are drawn."""
 
     hidden_state = True
+    claim_margin = COMPOSED_MARGIN
     note = "docs/theory/split_noise.md"
 
     @abstractmethod
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return the largest batch that is not charged to delta."""
 
     @abstractmethod
-    def settings(self, run: NoisySGD, cap: BatchCap) -> dict[str, Swapped]:
+    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return what is known under each class of losses that no contraction bound covers."""
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Try classes of losses, numbers of last steps and splits; keep the smallest epsilon."""
-        assert isinstance(run, NoisySGD)
         cap = self.cap(run, delta)
         found: list[tuple[float, Witness]] = []
         for losses, setting in self.settings(run, cap).items():
@@ -131,7 +134,7 @@ class SplitModulusBound(Bound):
 
             def coarse(witness: Witness, named: Witness = named) -> float:
                 curve = self.curve(run, {**named, **witness})
-                return replace(curve, resolution=COARSE.resolution).epsilon(delta)
+                return replace(curve, resolution=_COARSE).epsilon(delta)
 
             for plan in (candidate(setting, run.steps)[1], _downhill(setting, coarse)):
                 if plan is not None:
@@ -141,7 +144,6 @@ class SplitModulusBound(Bound):
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Check that the plan absorbs the start, and compose shifts and swaps."""
-        assert isinstance(run, NoisySGD)
         cap = cap_of(run, int(witness["batch_cap"]))
         setting = self.settings(run, cap).get(str(witness["losses"]))
         if setting is None:
@@ -165,7 +167,6 @@ class SplitModulusBound(Bound):
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the classes of losses, one of which is used."""
-        assert isinstance(run, NoisySGD)
         classes = tuple(self.settings(run, self.cap(run, 1e-9)))
         return geometry_assumptions(run, classes, bounded=True)
 
@@ -281,13 +282,13 @@ class FixedSizeModulus(SplitModulusBound):
 
     name = "fixed_size_modulus"
     title = "Hidden-state fixed-size SGD, general losses"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 2")
+    citation = literature.this_library("docs/theory/split_noise.md, Theorem 1")
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for fixed-size batches, if so."""
-        if not isinstance(run, NoisySGD) or run.sampling != "fixed":
-            found = f"sampling={run.sampling!r}" if isinstance(run, NoisySGD) else run.kind
-            return f"is about NoisySGD with sampling='fixed'; yours is {found}"
+        about = why_not_about(run, FixedSize)
+        if about is not None:
+            return about
         if has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
         reason = why_no_geometry(run)
@@ -295,11 +296,11 @@ class FixedSizeModulus(SplitModulusBound):
             return _NOTHING_KNOWN
         return reason
 
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return b itself: no batch is larger."""
         return cap_of(run, int(run.batch_size))
 
-    def settings(self, run: NoisySGD, cap: BatchCap) -> dict[str, Swapped]:
+    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return the moduli of maps of exactly b records."""
         assert run.loss is not None
         maps = StepMap(run.loss, run.l2, least_fraction=1.0, most_fraction=1.0)
@@ -311,23 +312,22 @@ class PoissonReplaceModulus(SplitModulusBound):
 
     name = "poisson_replace_modulus"
     title = "Hidden-state Poisson SGD, replace, general losses"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 2")
+    citation = literature.this_library("docs/theory/split_noise.md, Theorem 1")
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for Poisson batches with replaced records, if so."""
         reason = why_not_poisson(run)
         if reason is not None:
             return reason
-        assert isinstance(run, NoisySGD)
         if run.neighbors != "replace":
             return "is about neighbors='replace'; yours is 'add_remove'"
         return None if self.settings(run, self.cap(run, 1e-9)) else _NOTHING_KNOWN
 
-    def cap(self, run: NoisySGD, delta: float) -> BatchCap:
+    def cap(self, run: Run, delta: float) -> BatchCap:
         """Return the cap of Poisson batches."""
         return tail_cap(run, delta)
 
-    def settings(self, run: NoisySGD, cap: BatchCap) -> dict[str, Swapped]:
+    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return the moduli of the capped step map."""
         contracts = why_no_capped_contraction(run) is None
         return _settings(run, capped_step_map(run, cap), contracts, None)
@@ -339,7 +339,7 @@ class PoissonReplaceModulus(SplitModulusBound):
 
 
 def _settings(
-    run: NoisySGD, maps: StepMap, contracts: bool, bend: LossGeometry | None
+    run: Run, maps: StepMap, contracts: bool, bend: LossGeometry | None
 ) -> dict[str, Swapped]:
     eta, nu, record_step = run.learning_rate, run.iterate_std, run.record_step
     assert isinstance(eta, float)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dplateau.algorithms import Run, Schedule, _check
+from dplateau.algorithms import Poisson, Run, Schedule, _check
 from dplateau.algorithms.noise import CONVENTIONS
 from dplateau.algorithms.schedule import PerStep
 from dplateau.bounds.base import Bound
 from dplateau.certificates.certificate import Certificate
-from dplateau.certificates.certify import Finding, ask, certificate_of, certify
+from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 
 VARIED = ("noise", "l2", "steps", "learning_rate", "batch_size")
@@ -91,12 +91,14 @@ def calibrate(
     *,
     vary: str = "noise",
     bounds: Iterable[Bound] | None = None,
+    group_size: int | None = None,
 ) -> Calibration:
     """Return the run nearest to ``run`` that is (epsilon, delta)-private, changing one parameter.
 
     ``vary``: "noise" (smallest; the convention that ``run`` states stays: its own value is only a
     starting point), "l2" (smallest), "steps", "learning_rate" or "batch_size" (largest). The result
-    is certified afresh and never claims more than ``epsilon``.
+    is certified afresh and never claims more than ``epsilon``. ``group_size`` is that of
+    :func:`certify`.
 
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=10, noise_multiplier=1.0, release="all")
@@ -106,6 +108,7 @@ def calibrate(
     """
     target = _check.positive("epsilon", epsilon)
     level = _check.probability("delta", delta)
+    run = in_groups(run, group_size)
     name = _parameter(run, vary)
     search = _Search(run, name, level, None if bounds is None else tuple(bounds))
     if name in CONVENTIONS:
@@ -138,8 +141,13 @@ def _parameter(run: Run, vary: str) -> str:
         raise InvalidInput(f"{run.kind} has no {vary} to vary; vary 'noise' instead")
     if vary == "learning_rate" and run.learning_rate is None:
         raise InvalidInput("the run states no learning_rate to vary; pass one as a starting point")
+    own_rate = run.batches.rate if isinstance(run.batches, Poisson) else None
+    if vary == "batch_size" and run.has_own_rate:
+        raise InvalidInput(
+            "batch_size cannot vary in a run with a sampling_rate of its own; vary 'noise' instead"
+        )
     schedules = {
-        "steps": (run.learning_rate, run.noise.value),
+        "steps": (run.learning_rate, run.noise.value, own_rate),
         "batch_size": (run.learning_rate, run.noise.value) if run.duration.name == "epochs" else (),
         "learning_rate": (run.learning_rate,),
     }

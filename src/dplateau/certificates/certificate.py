@@ -12,7 +12,7 @@ from dplateau.algorithms import Run, _check, run_from_dict
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
-from dplateau.errors import InvalidInput
+from dplateau.errors import InvalidInput, NotApplicable
 
 if TYPE_CHECKING:
     from dplateau.verify import Verification
@@ -50,7 +50,7 @@ class Certificate:
     @cached_property
     def curve(self) -> PrivacyCurve:
         """The whole privacy curve that the same proof gives."""
-        return self.theorem.curve(self.run, self.witness)
+        return self.theorem.curve_for(self.run, self.witness)
 
     @property
     def theorem(self) -> Bound:
@@ -74,7 +74,14 @@ class Certificate:
         return self.curve.rdp(alpha)
 
     def group(self, size: int) -> PrivacyCurve:
-        """Return the privacy curve of ``size`` records that change together."""
+        """Return the privacy curve of ``size`` records (or groups) that change together."""
+        loss = self.run.loss
+        curved = loss is not None and (loss.strong_convexity > 0 or loss.dissipativity is not None)
+        if size > 1 and curved and self.theorem.hidden_state and self.run.neighbors == "add_remove":
+            raise NotApplicable(
+                "absent records take the curvature of their losses with them, which this proof "
+                f"uses; certify(run, delta, group_size={size}) finds one that does not"
+            )
         return self.curve.group(size)
 
     def citation(self) -> str:

@@ -41,31 +41,53 @@ class Finding:
         )
 
 
-def certify(run: Run, delta: float, *, bounds: Iterable[Bound] | None = None) -> Certificate:
+def certify(
+    run: Run,
+    delta: float,
+    *,
+    bounds: Iterable[Bound] | None = None,
+    group_size: int | None = None,
+) -> Certificate:
     """Return the smallest epsilon at ``delta`` among the sound bounds that apply, with its proof.
+
+    ``group_size``: certify ``run.replace(group_size=...)``, for neighbours that differ in so many
+    records.
 
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=1, noise_multiplier=1.0, release="all")
     >>> round(certify(run, delta=1e-5).claimed_epsilon, 5)
     4.37718
+    >>> round(certify(run, delta=1e-5, group_size=2).claimed_epsilon, 5)
+    9.99726
     """
+    run = in_groups(run, group_size)
     chosen = candidates(run) if bounds is None else tuple(bounds)
     level = _check.probability("delta", delta)
     return certificate_of(run, level, survey(run, level, [b for b in chosen if b.sound]))
 
 
+def in_groups(run: Run, group_size: int | None) -> Run:
+    """Return the run with another unit of privacy, if one is stated."""
+    return run if group_size is None else run.replace(group_size=group_size)
+
+
 def candidates(run: Run) -> tuple[Bound, ...]:
     """Return the bounds that may win: those that no other applicable bound dominates."""
+    if run.group_size > 1:
+        return BOUNDS  # group privacy is exact for some curves only, and may change the order
     applicable = {bound.name for bound in BOUNDS if bound.sound and bound.refusal(run) is None}
     return tuple(bound for bound in BOUNDS if applicable.isdisjoint(bound.dominated_by))
 
 
-def compare(run: Run, delta: float, *, historical: bool = False) -> Comparison:
+def compare(
+    run: Run, delta: float, *, historical: bool = False, group_size: int | None = None
+) -> Comparison:
     """Return every bound with its epsilon or the reason why it does not apply, tightest first.
 
     ``historical=True`` adds published statements whose proof has a gap; they are marked and
-    never chosen.
+    never chosen. ``group_size`` is that of :func:`certify`.
     """
+    run = in_groups(run, group_size)
     shown = [bound for bound in BOUNDS if bound.sound or historical]
     level = _check.probability("delta", delta)
     return comparison_of(run, level, survey(run, level, shown))
@@ -87,7 +109,7 @@ def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certi
                 claimed_epsilon=finding.epsilon,
                 claimed_delta=delta,
                 witness=finding.witness,
-                assumptions=(*base_assumptions(run), *finding.bound.assumptions(run)),
+                assumptions=(*base_assumptions(run), *finding.bound.assumptions_for(run)),
             )
     reasons = "; ".join(f"{finding.bound.title} {finding.reason}" for finding in findings)
     raise NotApplicable(f"no bound applies: {reasons}")
@@ -103,8 +125,8 @@ def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Fi
     reason = bound.refusal(run)
     if reason is not None:
         return Finding(bound, None, {}, reason)
-    witness = bound.plan(run, delta) if near is None else bound.replan(run, delta, near)
-    epsilon = bound.curve(run, witness).epsilon(delta)
+    witness = bound.plan_for(run, delta, near)
+    epsilon = bound.curve_for(run, witness).epsilon(delta)
     if math.isinf(epsilon):
         return Finding(bound, None, witness, f"gives no finite epsilon at delta = {delta:g}")
-    return Finding(bound, epsilon, witness, None)
+    return Finding(bound, bound.claim(epsilon), witness, None)

@@ -87,11 +87,11 @@ def compose(certificates: Sequence[Certificate], delta: float) -> Composition:
     level = _check.probability("delta", delta)
     if not certificates:
         raise InvalidInput("compose needs at least one certificate")
-    relations = {certificate.run.neighbors for certificate in certificates}
+    relations = {(found.run.neighbors, found.run.group_size) for found in certificates}
     if len(relations) > 1:
         raise InvalidInput(
-            "the certificates speak of different neighbours (add_remove and replace); "
-            "certify all runs with the same neighbors="
+            "the certificates speak of different neighbours (add_remove and replace, or groups of "
+            "different sizes); certify all runs with the same neighbors= and group_size="
         )
     curves = [certificate.curve for certificate in certificates]
     found: list[tuple[float, str, PrivacyCurve]] = []

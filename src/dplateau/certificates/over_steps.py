@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import Run, Schedule, _check
+from dplateau.algorithms import Run, _check
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.errors import InvalidInput
@@ -70,7 +70,7 @@ def epsilon_over_steps(
     counts = counts.astype(np.int64)
     if run.duration.name not in run.parameters():
         raise InvalidInput(f"{run.kind} has no number of steps to vary; its length is its data's")
-    if isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule):
+    if run.has_schedule:
         raise InvalidInput(
             "a run with schedules has one length; epsilon over steps needs constants"
         )
@@ -81,7 +81,7 @@ def epsilon_over_steps(
             bound.name,
             bound.title,
             bound.hidden_state,
-            bound.epsilon_over_steps(run, level, counts),
+            bound.epsilon_over_steps_for(run, level, counts),
         )
         for bound in chosen
         if bound.refusal(longest) is None

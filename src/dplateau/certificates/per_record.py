@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    _check,
+    refuse_batches,
+)
 from dplateau.bounds.base import KnowsRecords
 from dplateau.bounds.registry import BOUNDS
 from dplateau.errors import NotApplicable
@@ -40,21 +49,13 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     True
     """
     level = _check.probability("delta", delta)
-    if not isinstance(run, CyclicSGD | OnePassSGD):
-        raise NotApplicable(
-            f"records of {run.kind} are all alike; per_record is for CyclicSGD and OnePassSGD"
-        )
-    if isinstance(run, CyclicSGD) and run.order != "cyclic":
-        raise NotApplicable(
-            f"with order={run.order!r} positions are random, so every record has the run's own "
-            "epsilon: use certify; per_record is for order='cyclic'"
-        )
+    _check_positions(run)
     reasons = {bound: bound.refusal(run) for bound in BOUNDS if isinstance(bound, KnowsRecords)}
     sound = {bound.name for bound, why in reasons.items() if bound.sound and why is None}
     if not sound:
         raise NotApplicable("; ".join(f"{bound.title} {why}" for bound, why in reasons.items()))
     useful = [b for b in reasons if b.name in sound and sound.isdisjoint(b.dominated_by)]
-    length = run.batches_per_epoch if isinstance(run, CyclicSGD) else run.steps
+    length = run.batches_per_epoch
     positions = np.arange(length)
     if length > most_positions:
         ages = np.unique(np.geomspace(1, length, most_positions).round()).astype(np.int64)
@@ -64,3 +65,25 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     )
     names = tuple(useful[int(row)].name for row in table.argmin(axis=0))
     return RecordEpsilons(run, level, names, positions, table.min(axis=0))
+
+
+def _check_positions(run: Run) -> None:
+    """Refuse a run whose records have no positions of their own."""
+    if run.group_size > 1:
+        raise NotApplicable(
+            f"per_record is about one record at a time; yours has group_size={run.group_size}"
+        )
+    match run.batches:
+        case OnePass() | Cyclic(order="cyclic"):
+            return
+        case Cyclic(order=order):
+            raise NotApplicable(
+                f"with order={order!r} positions are random, so every record has the run's own "
+                "epsilon: use certify; per_record is for order='cyclic'"
+            )
+        case FullBatch() | Poisson() | FixedSize():
+            raise NotApplicable(
+                f"records of {run.kind} are all alike; per_record is for CyclicSGD and OnePassSGD"
+            )
+        case _ as unknown:
+            refuse_batches(unknown)

@@ -15,7 +15,7 @@ from dplateau.errors import InvalidInput
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
-    from dplateau.algorithms import OnePassSGD, Run
+    from dplateau.algorithms import Run
     from dplateau.certificates import BoundOverSteps
     from dplateau.numerics.types import IntArray
     from dplateau.plots import EpsilonOverStepsDisplay, RecordDisplay
@@ -112,10 +112,10 @@ def _check_outputs(output: Path | None, csv: Path | None, json: bool) -> None:
 def _display(
     run: Run, delta: float, first: int, last: int | None, points: int, *, lower: bool
 ) -> EpsilonOverStepsDisplay | RecordDisplay:
-    from dplateau.algorithms import OnePassSGD
+    from dplateau.algorithms import OnePass
     from dplateau.plots.places import record_positions, step_counts
 
-    if isinstance(run, OnePassSGD):
+    if isinstance(run.batches, OnePass):
         end = run.steps if last is None else last
         return _over_records(run, delta, record_positions(first, end, points), lower=lower)
     end = max(_FARTHEST, run.steps) if last is None else last
@@ -142,9 +142,7 @@ def _over_steps(run: Run, delta: float, steps: IntArray, *, lower: bool) -> Epsi
     return EpsilonOverStepsDisplay.from_curve(curve, found)
 
 
-def _over_records(
-    run: OnePassSGD, delta: float, positions: IntArray, *, lower: bool
-) -> RecordDisplay:
+def _over_records(run: Run, delta: float, positions: IntArray, *, lower: bool) -> RecordDisplay:
     from dplateau.plots import RecordDisplay, loss_per_record, lower_over_records
     from dplateau.plots.lower import lower_count
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from dplateau.algorithms import LossGeometry, NoisySGD
+from dplateau.algorithms import LossGeometry, NoisySGD, Run
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate
 from dplateau.certificates.certify import certificate_of, comparison_of, survey
@@ -23,7 +23,7 @@ IN_USE = {
 }
 
 
-def demo_run() -> NoisySGD:
+def demo_run() -> Run:
     """Return DP-SGD for a ridge-regularised logistic head on 60000 rows of norm at most 1."""
     return NoisySGD(
         n=60_000,

@@ -95,6 +95,7 @@ FLAGS: dict[str, Flag] = {
         float, "Of the sampled density (default 1).", _NOISE, (Algorithm.LANGEVIN,)
     ),
     "neighbors": Flag(str, "add-remove (default) or replace.", CLAIM_PANEL),
+    "group_size": Flag(int, "How many records neighbours may differ in (1).", CLAIM_PANEL),
     "release": Flag(
         str, "What leaves: last, all or random-stop. A promise: no default.", CLAIM_PANEL
     ),
@@ -183,19 +184,20 @@ def build_run(algorithm: Algorithm, stated: dict[str, Any]) -> Run:
     inner = (*_LOSS_FLAGS, "diameter", "radius")
     arguments = {name: value for name, value in given.items() if name not in inner}
     arguments |= {"loss": _loss(given), "domain": _domain(given)}
-    return _run_class(algorithm)(**arguments)
+    return _describing(algorithm)(**arguments)
 
 
-def _run_class(algorithm: Algorithm) -> type[Run]:
+def _describing(algorithm: Algorithm) -> Callable[..., Run]:
     from dplateau import algorithms
 
-    return {
+    named: dict[Algorithm, Callable[..., Run]] = {
         Algorithm.GD: algorithms.NoisyGD,
         Algorithm.SGD: algorithms.NoisySGD,
         Algorithm.CYCLIC: algorithms.CyclicSGD,
         Algorithm.ONE_PASS: algorithms.OnePassSGD,
         Algorithm.LANGEVIN: algorithms.ProjectedLangevin,
-    }[algorithm]
+    }
+    return named[algorithm]
 
 
 _LOSS_FLAGS = (

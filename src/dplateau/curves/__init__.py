@@ -12,6 +12,7 @@ from dplateau.curves.combined import (
     MixtureCurve,
     NaiveCompositionCurve,
     SubsampledCurve,
+    WorstCurve,
 )
 from dplateau.curves.concentrated import ConcentratedCurve
 from dplateau.curves.loss import LossCurve
@@ -39,4 +40,5 @@ __all__ = [
     "SubsampledCurve",
     "TabulatedComposition",
     "UsedOnceCurve",
+    "WorstCurve",
 ]

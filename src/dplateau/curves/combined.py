@@ -10,6 +10,7 @@ import numpy as np
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon, checked_size
 from dplateau.errors import InvalidInput
 from dplateau.numerics.solve import smallest_where
+from dplateau.numerics.types import FloatArray
 
 _ROUND_UP = 1 + 1e-13
 
@@ -64,6 +65,25 @@ class BestCurve(PrivacyCurve):
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon."""
         return min(curve.epsilon(delta) for curve in self.curves)
+
+
+@dataclass(frozen=True)
+class WorstCurve(PrivacyCurve):
+    """The maximum of the curves of several cases, one of which is the true one."""
+
+    curves: tuple[PrivacyCurve, ...]
+
+    def delta(self, epsilon: float) -> float:
+        """Return the largest delta."""
+        return max(curve.delta(epsilon) for curve in self.curves)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the largest epsilon."""
+        return max(curve.epsilon(delta) for curve in self.curves)
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return the largest delta at every epsilon."""
+        return np.asarray(np.max([curve.deltas(epsilons, centre) for curve in self.curves], axis=0))
 
 
 @dataclass(frozen=True)

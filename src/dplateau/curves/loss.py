@@ -17,6 +17,7 @@ from dplateau.numerics.types import FloatArray
 Parts = tuple[tuple[DominatingPair, int], ...]
 # Deltas between which a composition is centred; outside, the last one is still valid, only looser.
 SMALLEST_TARGET, LARGEST_TARGET = 1e-279, 0.5
+_ROUND_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True)
@@ -30,17 +31,23 @@ class LossCurve(PrivacyCurve):
     """
 
     parts: Parts
+    # What fails outright, and is charged to delta.
+    extra_delta: float = 0.0
+    # How much of epsilon the grid may cost: a coarse curve is as sound, only looser.
+    resolution: float = 1e-3
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of a composition centred where its delta is the one asked for."""
-        target = checked_delta(delta)
-        centre = min(max(target, SMALLEST_TARGET), LARGEST_TARGET)
-        return _composed(self.parts, centre).epsilon(min(target, 1 - 1e-16))
+        room = min(checked_delta(delta), 1 - 1e-16) - self.extra_delta * _ROUND_UP
+        if room <= 0:
+            return math.inf
+        return self._composed(room).epsilon(room)
 
     def delta(self, epsilon: float) -> float:
         """Return the smallest delta found, re-centring the composition on what it finds."""
         eps = checked_epsilon(epsilon)
-        return min(float(result.delta(np.array(eps))) for result in self._centred(eps))
+        found = min(float(result.delta(np.array(eps))) for result in self._centred(eps))
+        return min(1.0, (found + self.extra_delta) * _ROUND_UP)
 
     def _centred(self, epsilon: float) -> Iterator[PldResult]:
         target, wanted = 0.0, 1e-6
@@ -48,19 +55,25 @@ class LossCurve(PrivacyCurve):
             if wanted / 30 < target < wanted * 30:
                 return
             target = wanted
-            result = _composed(self.parts, target)
+            result = self._composed(target)
             yield result
-            wanted = next_target(float(result.delta(np.array(epsilon))), target)
+            found = float(result.delta(np.array(epsilon)))
+            if found <= self.extra_delta:
+                return
+            wanted = next_target(found, target)
 
     def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
         """Return delta at many epsilons, from one composition."""
-        return _composed(self.parts, min(max(centre, SMALLEST_TARGET), LARGEST_TARGET)).delta(
-            epsilons
-        )
+        found = self._composed(centre).delta(epsilons)
+        return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
 
-    def loss_parts(self) -> Parts:
-        """Return the parts themselves."""
-        return self.parts
+    def loss_parts(self) -> Parts | None:
+        """Return the parts themselves, unless something can fail beside them."""
+        return self.parts if self.extra_delta == 0 else None
+
+    def _composed(self, target: float) -> PldResult:
+        centre = min(max(target, SMALLEST_TARGET), LARGEST_TARGET)
+        return _composed(self.parts, centre, self.resolution)
 
 
 def next_target(found: float, target: float) -> float:
@@ -73,5 +86,5 @@ def next_target(found: float, target: float) -> float:
 
 
 @lru_cache(maxsize=32)
-def _composed(parts: Parts, target: float) -> PldResult:
-    return compose_pairs(parts, target_delta=target)
+def _composed(parts: Parts, target: float, resolution: float) -> PldResult:
+    return compose_pairs(parts, target_delta=target, rtol=resolution)

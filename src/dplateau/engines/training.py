@@ -66,7 +66,7 @@ def train(
     FloatArray
         One weight per column; for a softmax a matrix with a row per column and a column per class.
     """
-    if run.release == "random_stop":
+    if run.stops_at_random:
         progress = None
     _check_run(run, loss, feature_norm, clip)
     records = _records(features, targets, loss, feature_norm, clip)
@@ -121,7 +121,7 @@ def _walk(
 
 def _steps_taken(run: Run, randomness: Randomness) -> int:
     """Return the length of the run: as described, or uniform on 1 ... T for a random stop."""
-    if run.release != "random_stop":
+    if not run.stops_at_random:
         return run.steps
     return 1 + int(randomness.below(run.steps, 1)[0])
 

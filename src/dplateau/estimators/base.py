@@ -13,7 +13,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    _check,
+    refuse_batches,
+)
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
@@ -203,10 +212,7 @@ class PrivateLinearModel(BaseEstimator):
         if self.n_public is None:
             return rows
         slots = _check.whole("n_public", self.n_public)
-        ordered = isinstance(self.algorithm, OnePassSGD) or (
-            isinstance(self.algorithm, CyclicSGD) and self.algorithm.order == "cyclic"
-        )
-        if ordered:
+        if isinstance(self.algorithm, Run) and _is_ordered(self.algorithm):
             raise InvalidInput(
                 f"n_public={slots} with batches in a fixed order: a record that is absent would "
                 "move the later ones to other batches. Use full, sampled or shuffled batches"
@@ -280,3 +286,14 @@ def _plan(**asked: Any) -> Plan:
     except TypeError:  # no plan either, but the planner says why
         return plan(**asked)
     return _remembered_plan(**asked)
+
+
+def _is_ordered(run: Run) -> bool:
+    """Return whether a record's batch depends on how many records stand before it."""
+    match run.batches:
+        case OnePass() | Cyclic(order="cyclic"):
+            return True
+        case FullBatch() | Poisson() | FixedSize() | Cyclic():
+            return False
+        case _ as unknown:
+            refuse_batches(unknown)

@@ -17,7 +17,7 @@ Progress = Callable[[int, int], None]
 def progress_of(verbose: Any, name: str, run: Run) -> Progress | None:
     """Return what to call with (steps done, steps in all): nothing, a line, or the user's own."""
     # Where a run stops at a random step, the last number shown would give the step away.
-    if run.release == "random_stop":
+    if run.stops_at_random:
         return None
     if callable(verbose):
         found: Progress = verbose

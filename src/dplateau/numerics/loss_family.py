@@ -31,15 +31,15 @@ class LossFamily:
     rows: dict[Order, tuple[ComposedLoss, ...]]
 
     def delta(self, epsilon: float, weights: FloatArray) -> float:
-        """Return the largest over orders of sum_k weights[k] * delta_k(epsilon).
+        """Return :meth:`deltas` at one epsilon."""
+        return float(self.deltas(np.array([epsilon]), weights)[0])
+
+    def deltas(self, epsilons: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the largest over orders of sum_k weights[k] * delta_k for every epsilon.
 
         Rows are ordered by how far their start reaches; a later row covers the earlier ones, so
         its delta is taken to be at least theirs (the weights may be upper bounds on tails).
         """
-        return float(self.deltas(np.array([epsilon]), weights[None, :])[0, 0])
-
-    def deltas(self, epsilons: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return the same for every row of weights and every epsilon."""
         sums = []
         for composed in self.rows.values():
             table = np.array([loss.delta(epsilons) for loss in composed])

@@ -146,9 +146,10 @@ class PoissonPair:
         """Log masses of the mixture, rounded up or down, and of ``N(0, 1)``, rounded oppositely."""
         # Rounding may swap close points; sorting them keeps the cells disjoint.
         points = np.maximum.accumulate(points)
-        parts = [math.log(w) + _log_normal_cells(points, m, up=up) for w, m in self.components()]
+        low, high = points[:-1], points[1:]
+        parts = [math.log(w) + log_normal_cells(low, high, m, up=up) for w, m in self.components()]
         mixture = parts[0] if len(parts) == 1 else np.logaddexp(parts[0], parts[1])
-        return mixture, _log_normal_cells(points, 0.0, up=not up)
+        return mixture, log_normal_cells(low, high, 0.0, up=not up)
 
     def border_error(self, edges: FloatArray, points: FloatArray) -> float:
         """Bound on how far the loss at ``points`` is from ``edges``: what is seen, and rounding."""
@@ -357,18 +358,20 @@ class LaplacePair:
         return log_gap - (gain[:-1] + self.ratio) / 2.0, log_gap + (gain[1:] - self.ratio) / 2.0
 
 
-def _log_normal_cells(points: FloatArray, mean: float, *, up: bool) -> FloatArray:
-    """Log mass of ``N(mean, 1)`` between consecutive points, rounded up or down.
+def log_normal_cells(
+    low: FloatArray, high: FloatArray, mean: float | FloatArray, *, up: bool
+) -> FloatArray:
+    """Log mass of ``N(mean, 1)`` between ``low`` and ``high``, rounded up or down.
 
     The nearer tail of each cell is used, so that the difference loses only the digits that a
     narrow cell must lose; that loss is what the allowance measures.
     """
-    low, high = points[:-1] - mean, points[1:] - mean
+    low, high = low - mean, high - mean
     flip = low + high > 0.0
     near = special.log_ndtr(np.where(flip, -low, high))
     far = special.log_ndtr(np.where(flip, -high, low))
     place = np.minimum(np.abs(low), np.abs(high))
-    slack = _ROUND * (1.0 + np.abs(near) + (1.0 + place) * (place + 2.0 * abs(mean)))
+    slack = _ROUND * (1.0 + np.abs(near) + (1.0 + place) * (place + 2.0 * np.abs(mean)))
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = -np.expm1(far - near) + (slack if up else -slack)
         value = near + np.log(np.maximum(gap, 0.0))

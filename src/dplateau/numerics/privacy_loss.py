@@ -322,18 +322,28 @@ def compose_pairs(
     tail = target_delta * _TAIL_SHARE / max(total, 1)
     spans = [float(np.ptp(pair.loss_range(tail, o))) for pair in merged for o in orders]
     step, finest = max(spans, default=1.0) / 1000.0, 2.0 * sum(spans) / _MAX_SIZE
-    results: list[PldResult] = []
+    best: dict[Order, ComposedLoss] = {}
+    deciding = orders
     for _ in range(8):
-        laws = [[(discretise(p, o, step, tail), n) for p, n in merged.items()] for o in orders]
-        composed = tuple(compose(law, target_delta=target_delta) for law in laws)
-        results.append(PldResult(target_delta, orders, composed))
-        size = max(loss.masses.size for loss in composed)
+        for order in deciding:
+            law = [(discretise(pair, order, step, tail), n) for pair, n in merged.items()]
+            loss = compose(law, target_delta=target_delta)
+            if order not in best or loss.epsilon(target_delta) < best[order].epsilon(target_delta):
+                best[order] = loss
+        result = PldResult(target_delta, orders, tuple(best[order] for order in orders))
+        deciding = tuple(order for order in orders if _decides(best[order], result))
+        size = max(best[order].masses.size for order in deciding)
         finest = max(finest, step * size / _MAX_SIZE * (4.0 if size >= _MAX_SIZE else 1.0))
-        wanted = max(_wanted_step(results[-1], total, rtol), finest)
+        wanted = max(_wanted_step(result, total, rtol), finest)
         if step <= 1.25 * wanted and size < _MAX_SIZE:
             break
         step = wanted
-    return min(results, key=lambda result: result.epsilon())
+    return result
+
+
+def _decides(loss: ComposedLoss, result: PldResult) -> bool:
+    """Whether an order may be the one that sets epsilon: only such a one is worth a finer grid."""
+    return loss.epsilon(result.target_delta) >= 0.9 * result.epsilon()
 
 
 def _wanted_step(result: PldResult, total: int, rtol: float) -> float:
@@ -345,8 +355,7 @@ def _wanted_step(result: PldResult, total: int, rtol: float) -> float:
     """
     epsilon, steps = result.epsilon(), [math.inf]
     for loss in result.composed if 0.0 < epsilon < math.inf else ():
-        # An order whose epsilon is clearly the smaller one does not decide.
-        if loss.epsilon(result.target_delta) > 0.9 * epsilon:
+        if _decides(loss, result):
             cell = (epsilon - loss.shift) // loss.step - loss.lowest
             cell = int(min(max(cell, 0.0), loss.masses.size - 2.0)) + 1
             density = float(loss.masses[max(cell - 3, 0) : cell + 3].max()) / loss.step + 1e-300

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dplateau.algorithms import NoisyGD, NoisySGD, Run
+from dplateau.algorithms import FullBatch, NoisyGD, NoisySGD, Run
 from dplateau.algorithms.base import Neighbors
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates import Calibration, calibrate
@@ -106,7 +106,7 @@ class Candidate:
     def __str__(self) -> str:
         """Show the choice in one line."""
         run, parts = self.run, []
-        if not isinstance(run, NoisyGD):
+        if not isinstance(run.batches, FullBatch):
             parts.append(f"batches of about {run.batch_size:.4g}")
         parts.append(f"learning rate {run.learning_rate:.4g}")
         if run.l2:
@@ -123,7 +123,8 @@ class Candidate:
 def with_noise(run: Run, task: Task) -> Calibration:
     """Return the run with the least noise that meets the target, by the best bound there is."""
     # Without sampling and hidden state the Gaussian composition is exact: nothing else can win.
-    exact = isinstance(run, NoisyGD) and not run.is_plain and run.noise_kind == "gaussian"
+    full = isinstance(run.batches, FullBatch)
+    exact = full and not run.is_plain and run.noise_kind == "gaussian"
     bounds = [bound_named("gdp_composition")] if exact else None
     return calibrate(run, task.epsilon, task.delta, bounds=bounds)
 

@@ -92,7 +92,7 @@ def _densest_at_the_end(places: IntArray, most: int) -> IntArray:
 def _affordable(run: Run) -> int:
     width = _noises_across(run)
     most = next(count for widest, count in _POINTS_BY_WIDTH if width <= widest)
-    slow = run.release == "random_stop" or run.noise_kind == "laplace"
+    slow = run.stops_at_random or run.noise_kind == "laplace"
     return min(most, _POINTS_IF_SLOW) if slow else most
 
 

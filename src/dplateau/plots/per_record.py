@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, OnePassSGD, Run, _check
+from dplateau.algorithms import Cyclic, CyclicSGD, LastIterate, OnePass, Run, _check
 from dplateau.bounds.base import Bound, KnowsRecords
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.curves import PrivacyCurve
@@ -59,12 +59,16 @@ def loss_per_record(
     """
     if (delta is None) == (epsilon is None):
         raise InvalidInput("state delta=... (to get epsilons) or epsilon=... (to get deltas)")
-    if not isinstance(run, CyclicSGD | OnePassSGD):
+    if not isinstance(run.batches, Cyclic | OnePass):
         raise InvalidInput(
             f"the records of {run.kind} have no positions; use OnePassSGD or CyclicSGD"
         )
+    if run.group_size > 1:
+        raise InvalidInput(
+            f"positions are those of single records; yours has group_size={run.group_size}"
+        )
     asked = _Asked.of(delta, epsilon)
-    ordered = run.replace(order="cyclic") if isinstance(run, CyclicSGD) else run
+    ordered = run.replace(order="cyclic") if isinstance(run.batches, Cyclic) else run
     places = _checked_positions(ordered, positions)
     lines = [
         _line(bound, ordered, asked, places)
@@ -121,20 +125,20 @@ def _whole_run(bound: Bound, run: Run, asked: _Asked) -> float:
     return asked.read(bound.curve(run, bound.plan(run, asked.planning_delta)))
 
 
-def _shuffled(run: CyclicSGD | OnePassSGD, asked: _Asked) -> float | None:
+def _shuffled(run: Run, asked: _Asked) -> float | None:
     """Return the value under one secret random order, or None if no bound covers it."""
-    if run.release == "random_stop":
+    if run.stops_at_random:
         return None
     stated = {name: value for name, value in run.parameters().items() if value is not None}
-    if isinstance(run, OnePassSGD):
+    if isinstance(run.batches, OnePass):
         stated["epochs"] = 1
     shuffled = CyclicSGD(**{**stated, "order": "shuffle_once"})
     return _best_of(("shuffle_once_average", "shuffled_pass"), shuffled, asked)
 
 
-def _stopped(run: CyclicSGD | OnePassSGD, asked: _Asked) -> float | None:
+def _stopped(run: Run, asked: _Asked) -> float | None:
     """Return the value of one pass with a random stop, or None if no bound covers it."""
-    if not isinstance(run, OnePassSGD) or run.release != "last":
+    if not (isinstance(run.batches, OnePass) and isinstance(run.release, LastIterate)):
         return None
     return _best_of(("random_stop_mean",), run.replace(release="random_stop"), asked)
 
@@ -144,10 +148,8 @@ def _best_of(names: Sequence[str], run: Run, asked: _Asked) -> float | None:
     return min((_whole_run(bound, run, asked) for bound in useful), default=None)
 
 
-def _checked_positions(
-    run: CyclicSGD | OnePassSGD, positions: Sequence[int] | IntArray | None
-) -> IntArray:
-    most = min(run.steps, run.batches_per_epoch) if isinstance(run, CyclicSGD) else run.steps
+def _checked_positions(run: Run, positions: Sequence[int] | IntArray | None) -> IntArray:
+    most = min(run.steps, run.batches_per_epoch)
     if positions is None:
         return np.arange(1, most + 1)
     places = np.unique(np.asarray(positions, dtype=np.int64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, Run
+from dplateau.algorithms import Cyclic, Run
 from dplateau.errors import InvalidInput
 from dplateau.numerics.types import IntArray
 
@@ -20,7 +20,7 @@ def step_counts(run: Run, first: int, last: int, points: int = 60) -> IntArray:
     """
     _check_range(first, last, points)
     counts = np.unique(np.geomspace(first, last, points).round().astype(np.int64))
-    if isinstance(run, CyclicSGD):
+    if isinstance(run.batches, Cyclic):
         epoch = run.batches_per_epoch
         whole = np.unique(counts // epoch * epoch)
         whole = whole[whole >= max(first, epoch)]

@@ -6,15 +6,17 @@ import math
 import re
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run, Schedule
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    Schedule,
+    refuse_batches,
+)
 
-_KINDS = {
-    "NoisyGD": "Noisy GD",
-    "NoisySGD": "Noisy SGD",
-    "OnePassSGD": "One-pass SGD",
-    "ProjectedLangevin": "Projected Langevin",
-}
-_BATCHES = {"poisson": "Poisson", "fixed": "fixed-size"}
 _ORDERS = {
     "cyclic": "Cyclic SGD",
     "shuffle_once": "SGD shuffled once",
@@ -62,8 +64,10 @@ def _rounded(value: float, digits: int, direction: str) -> str:
 def in_short(run: Run, *, length: bool = False) -> str:
     """Return the run in one line; ``length`` adds its number of steps."""
     parts = [_kind(run), f"n = {run.n}"]
-    if isinstance(run, NoisySGD | CyclicSGD | OnePassSGD):
+    if not isinstance(run.batches, FullBatch):
         parts.append(f"batches of {run.batch_size:g}")
+    if isinstance(run.batches, Poisson) and run.has_own_rate:
+        parts.append(f"sampling rate {_value(run.batches.rate)}")
     if length:
         parts.append(f"{run.steps} steps")
     parts += _geometry(run)
@@ -71,16 +75,25 @@ def in_short(run: Run, *, length: bool = False) -> str:
         parts.append(f"{_NOISES[run.noise.name]} {_value(run.noise.value)}")
     if run.neighbors == "replace":
         parts.append("one record replaced")
-    return f"{', '.join(parts)}; {_RELEASES[run.release]}"
+    return f"{', '.join(parts)}; {_RELEASES[run.release.name]}"
 
 
 def _kind(run: Run) -> str:
-    if isinstance(run, CyclicSGD):
-        return _ORDERS[run.order]
-    name = _KINDS[run.kind]
-    if isinstance(run, NoisySGD):
-        return f"{name} ({_BATCHES[run.sampling]} batches)"
-    return f"{name} with Laplace noise" if run.noise_kind == "laplace" else name
+    laplace = " with Laplace noise" if run.noise_kind == "laplace" else ""
+    match run.batches:
+        case FullBatch():
+            full = "Noisy GD" if run.inverse_temperature is None else "Projected Langevin"
+            return f"{full}{laplace}"
+        case Poisson():
+            return "Noisy SGD (Poisson batches)"
+        case FixedSize():
+            return "Noisy SGD (fixed-size batches)"
+        case Cyclic(order=order):
+            return _ORDERS[order]
+        case OnePass():
+            return f"One-pass SGD{laplace}"
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
 def _geometry(run: Run) -> list[str]:

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Domain, NoisySGD, ProjectedLangevin, Run
-from dplateau.algorithms.base import Release
+from dplateau.algorithms import Domain, FixedSize, NoisySGD, Poisson, ProjectedLangevin, Run
+from dplateau.algorithms.release import Release, ReleaseName
 from dplateau.algorithms.schedule import values_over
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.numerics.types import FloatArray
@@ -68,7 +68,7 @@ class LangevinSampler:
         *,
         steps: int,
         learning_rate: float | list[float],
-        release: Release,
+        release: Release | ReleaseName,
         l2: float = 0.0,
         inverse_temperature: float = 1.0,
         batch_size: int | None = None,
@@ -101,8 +101,13 @@ class LangevinSampler:
     def __post_init__(self) -> None:
         """Refuse a description that is not the potential's."""
         run = self.run
-        if not isinstance(run, ProjectedLangevin | NoisySGD):
+        sampled = isinstance(run.batches, Poisson | FixedSize)
+        if not sampled and run.inverse_temperature is None:
             raise InvalidInput(f"run must be ProjectedLangevin or NoisySGD; got {run.kind}")
+        if run.has_own_rate:
+            raise InvalidInput(
+                "chains draw records with probability batch_size / n; leave sampling_rate out"
+            )
         if run.loss != self.potential.geometry or run.n != self.potential.n:
             raise InvalidInput(
                 f"the run describes another potential: n={run.n} and {run.loss} are not its own "
@@ -112,7 +117,7 @@ class LangevinSampler:
             raise NotApplicable(
                 "sampling needs a bounded body: pass Ball, Box, Simplex, Polytope or Body"
             )
-        if isinstance(run, NoisySGD) and self.potential.batch_gradient is None:
+        if sampled and self.potential.batch_gradient is None:
             raise InvalidInput("mini-batches need Potential(batch_gradient=...)")
         if not run.is_plain or run.noise_kind != "gaussian":
             raise InvalidInput("Langevin steps are plain steps with Gaussian noise")
@@ -216,7 +221,7 @@ class LangevinSampler:
 
     def _gradient(self, generator: Source) -> Gradient:
         run, batch_gradient = self.run, self.potential.batch_gradient
-        if not isinstance(run, NoisySGD):
+        if not isinstance(run.batches, Poisson | FixedSize):
             return self.potential.gradient
         assert batch_gradient is not None
 
@@ -230,7 +235,7 @@ class LangevinSampler:
     ) -> Iterator[tuple[list[float], FloatArray]]:
         """Yield learning rates and scaled noise of many steps at once (of one with batches)."""
         rates, stds = self._schedule(state.step, steps)
-        sampled = isinstance(self.run, NoisySGD)
+        sampled = isinstance(self.run.batches, Poisson | FixedSize)
         block = 1 if sampled else max(1, _NOISE_BLOCK // state.position.size)
         noise = np.empty((min(block, steps), *state.position.shape))
         for first in range(0, steps, block):

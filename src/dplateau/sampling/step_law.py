@@ -10,7 +10,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run, Schedule
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    Schedule,
+    refuse_batches,
+)
 from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.bounds.batch_cap import batch_cap, cap_of, tail_cap
 from dplateau.bounds.step_maps import StepMap, learning_rates
@@ -73,7 +82,7 @@ def step_law(run: Run, largest_batch: int | None = None) -> StepLaw:
     assert run.loss is not None
     least = most = 1.0
     failure = 0.0
-    if isinstance(run, NoisySGD) and run.sampling == "poisson":
+    if isinstance(run.batches, Poisson):
         one_step = run.replace(steps=1) if _constant(run) else run
         # Up to a convex smooth step that still contracts, a larger cap is free; never otherwise.
         capped = batch_cap if run.loss.convex else tail_cap
@@ -101,10 +110,7 @@ def squared(modulus: Modulus) -> tuple[float, float]:
 
 
 def _check_kind(run: Run) -> None:
-    if isinstance(run, CyclicSGD | OnePassSGD):
-        raise NotApplicable(
-            f"mixing is about ProjectedLangevin, NoisyGD and NoisySGD; yours is {run.kind}"
-        )
+    _check_batches(run)
     if not run.is_plain:
         raise NotApplicable("mixing is about plain steps; yours has momentum or averages iterates")
     if run.noise_kind != "gaussian":
@@ -121,8 +127,28 @@ def _check_kind(run: Run) -> None:
             "mixing from any start needs a bounded body; yours is unbounded: pass "
             "domain=Ball(...), Box(...) or Body(diameter=...)"
         )
-    if isinstance(run, NoisySGD) and run.sampling == "poisson" and not _constant(run):
-        raise NotApplicable("mixing of Poisson batches needs equal steps; yours has a schedule")
+
+
+def _check_batches(run: Run) -> None:
+    match run.batches:
+        case FullBatch() | FixedSize():
+            return
+        case Poisson():
+            if run.has_own_rate:
+                raise NotApplicable(
+                    "mixing of Poisson batches needs records that join with probability "
+                    "batch_size / n at every step; yours have another sampling rate"
+                )
+            if not _constant(run):
+                raise NotApplicable(
+                    "mixing of Poisson batches needs equal steps; yours has a schedule"
+                )
+        case Cyclic() | OnePass():
+            raise NotApplicable(
+                f"mixing is about ProjectedLangevin, NoisyGD and NoisySGD; yours is {run.kind}"
+            )
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
 def _constant(run: Run) -> bool:

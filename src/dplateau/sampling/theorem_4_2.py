@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD, ProjectedLangevin, Run, _check
+from dplateau.algorithms import FixedSize, Run, _check
 from dplateau.numerics.types import FloatArray, IntArray
 
 
@@ -95,8 +95,8 @@ def _regularity(run: Run) -> list[tuple[float, float]]:
 
 
 def _why_not(run: Run) -> str | None:
-    random = isinstance(run, NoisySGD) and run.sampling == "poisson"
-    if random or not isinstance(run, ProjectedLangevin | NoisySGD):
+    langevin = run.inverse_temperature is not None
+    if not (langevin or isinstance(run.batches, FixedSize)):
         return "is about full gradients and batches of one size"
     if not isinstance(run.learning_rate, float) or not isinstance(run.iterate_std, float):
         return "needs equal steps"

@@ -25,8 +25,12 @@ _MOST_CELLS = 1 << 21
 _MOST_CELLS_OF_ONE = 1 << 19
 # What the losses beyond the grid may cost, as a share of delta.
 _SHARE_BEYOND = 1e-5
+# A chance this much below delta, as a logarithm, need not be made likelier.
+_DEEP = 20.0
 # How far from its point a composed curve is read, as a factor, and the least epsilon told from 0.
 _STRIDE = 1.2
+# A claim further from its proof than so many strides is not looked for.
+_MOST_MOVES = 12
 _SMALLEST = 1e-9
 
 
@@ -54,7 +58,8 @@ def composed_curve(rows: Rows, interval: float, epsilon: float, delta: float) ->
     curves = []
     for order in rows.orders:
         parts = [_masses(pair, order, interval, tail) for pair in rows.pairs]
-        curves.append(_average(parts, rows.counts, np.array(rows.weights), epsilon))
+        near = _Near(epsilon, math.log(delta) - _DEEP)
+        curves.append(_average(parts, rows.counts, np.array(rows.weights), near))
     return lambda eps: max(curve(eps) for curve in curves) + rows.extra
 
 
@@ -67,12 +72,20 @@ def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMas
     return connected_dots(interval, first, pair.deltas(grid, order))
 
 
+@dataclass(frozen=True)
+class _Near:
+    """The epsilon around which a curve is wanted, and the logarithm of a delta far below any."""
+
+    epsilon: float
+    log_floor: float
+
+
 def _average(
-    parts: list[LossMasses], counts: FloatArray, weights: FloatArray, epsilon: float
+    parts: list[LossMasses], counts: FloatArray, weights: FloatArray, near: _Near
 ) -> Curve:
     """Return the average curve of the rows, those with the same tilt composed together."""
     moments = _Moments(parts, counts)
-    tilts = moments.best_tilts(epsilon)
+    tilts = moments.best_tilts(near)
     curves = []
     for tilt in np.unique(tilts):
         alike = tilts == tilt
@@ -126,17 +139,18 @@ class _Moments:
         found: FloatArray = self.counts @ self.known[tilt]
         return found
 
-    def best_tilts(self, epsilon: float) -> FloatArray:
+    def best_tilts(self, near: _Near) -> FloatArray:
         """Return for every row about the tilt at which e^-(tilt eps) times its moment is least.
 
-        Zero, or a power of two: rows whose losses are above epsilon anyway are not tilted.
+        Zero, or a power of two: rows whose losses are above epsilon anyway are not tilted, and
+        none is tilted further once its losses there are too rare to matter.
         """
         tilt, best = 0.0, self.at(0.0)
         tilts = np.zeros(best.size)
         while tilt < 1e7:
             tilt = max(2 * tilt, 2.0**-6)
-            heights = self.at(tilt) - tilt * epsilon
-            better = heights < best
+            heights = self.at(tilt) - tilt * near.epsilon
+            better = (heights < best) & (best > near.log_floor)
             if not better.any():
                 break
             tilts[better] = tilt
@@ -219,7 +233,7 @@ def epsilon_near(curve_near: Callable[[float], Curve], delta: float, guess: floa
         if curve_near(0.0)(0.0) <= delta:
             return 0.0
         point = 1e-3
-    for _ in range(200):
+    for _ in range(_MOST_MOVES):
         curve = curve_near(point)
         low, high = point / _STRIDE, point * _STRIDE
         if curve(high) > delta:

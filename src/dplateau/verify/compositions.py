@@ -5,12 +5,29 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    Run,
+    refuse_batches,
+)
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
+from dplateau.verify.block_pairs import TwoSidedPair
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
-from dplateau.verify.facts import Blocks, batches_per_epoch, distance_factor, multipliers
+from dplateau.verify.facts import (
+    Blocks,
+    batches_per_epoch,
+    blocks_of,
+    distance_factor,
+    multipliers,
+    together,
+)
 from dplateau.verify.grids import released_epsilon, released_epsilon_of_two
+from dplateau.verify.groups import gaussian_derived
 from dplateau.verify.losses import (
     GaussianPair,
     LaplacePair,
@@ -28,22 +45,26 @@ from dplateau.verify.renyi import sampled_epsilon
 
 # Shares of delta among which advanced composition picks; any share is a proof.
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
+# Steps of a schedule that are looked at one by one.
+_MOST_SCHEDULED = 10**7
+# (distance in units of the noise, chance of joining, count), or with a noise multiplier first.
+Uses = list[tuple[float, float, int]]
 
 
 def naive_composition(case: Case) -> Derived:
     """Derive T eps' at T delta', each step amplified by sampling."""
-    distance, count = _worst_use(case)
-    epsilon = count * _step_epsilon(case, distance, MP.mpf(case.delta) / count)
+    distance, rate, count = _worst_use(case)
+    epsilon = count * _step_epsilon(case, distance, rate, MP.mpf(case.delta) / count)
     return Derived(float(epsilon), CLOSED, f"{count} steps, in fifty digits")
 
 
 def advanced_composition(case: Case) -> Derived:
     """Derive eps' sqrt(2 T log(1/d'')) + T eps' tanh(eps'/2) at T d' + d'' = delta."""
-    distance, count = _worst_use(case)
+    distance, rate, count = _worst_use(case)
     delta = MP.mpf(case.delta)
     found = []
     for share in map(MP.mpf, _SHARES):
-        each = _step_epsilon(case, distance, delta * (1 - share) / count)
+        each = _step_epsilon(case, distance, rate, delta * (1 - share) / count)
         spread = MP.sqrt(2 * count * MP.log(1 / (share * delta)))
         found.append(each * spread + count * each * MP.tanh(each / 2))
     return Derived(float(min(found)), CLOSED, f"{count} steps, in fifty digits")
@@ -53,11 +74,11 @@ def rdp_composition(case: Case) -> Derived:
     """Derive the best conversion of summed Rényi divergences at the witness's orders."""
     run, ledger = case.run, case.ledger
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
-    swapped = run.neighbors == "replace" and _rate(run) < 1
+    uses = _uses(case)
+    swapped = run.neighbors == "replace" and _is_sampled(uses)
     ledger.require("neighbours", not swapped, "sampled steps are covered for add_remove only")
     orders = reading.numbers(case.witness, "orders")
     ledger.require("orders", min(orders) > 1, f"the smallest order is {min(orders):g}")
-    uses = [(distance, _rate(run), count) for distance, count in _uses(case)]
     epsilon = sampled_epsilon(uses, orders, case.delta)
     return Derived(epsilon, RENYI, f"best of {len(orders)} orders, in forty digits")
 
@@ -66,86 +87,106 @@ def gdp_composition(case: Case) -> Derived:
     """Derive mu-GDP: squared distances of plain Gaussians add up."""
     run, ledger = case.run, case.ledger
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
-    ledger.require("sampling", _rate(run) == 1, f"the sampling rate is {_rate(run):g}")
-    total = math.fsum(count * distance**2 for distance, count in _uses(case))
+    uses = _uses(case)
+    ledger.require("sampling", not _is_sampled(uses), "the sampling rate is below 1")
+    total = math.fsum(count * distance**2 for distance, _, count in uses)
     mu = math.sqrt(total)
-    epsilon = gaussian_epsilon(mu, case.delta)
-    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits")
+    return gaussian_derived(mu, case.delta)
 
 
 def pld_composition(case: Case) -> Derived:
     """Derive the product of every use's dominating pair."""
     run, ledger = case.run, case.ledger
     laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
-    unknown = laplace_swap and isinstance(run, NoisySGD)
+    unknown = laplace_swap and isinstance(run.batches, FixedSize)
     ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
-    parts = [(_pair(run, distance), count) for distance, count in _uses(case)]
+    if laplace_swap and isinstance(run.batches, Poisson):
+        # One record removed and one added: (2 eps, (1 + e^eps) delta).
+        single = replace(case, run=run.replace(neighbors="add_remove"))
+        uses = [(_pair(single.run, far, rate), count) for far, rate, count in _uses(single)]
+        return released_epsilon_of_two(uses, case.epsilon, case.delta)
+    parts = [(_pair(run, distance, rate), count) for distance, rate, count in _uses(case)]
     return released_epsilon(parts, case.epsilon, case.delta)
 
 
-def pld_replace_group(case: Case) -> Derived:
-    """Derive (2 eps, (1 + e^eps) delta) from the add/remove composition: two records change."""
-    run, ledger = case.run, case.ledger
-    sampled = isinstance(run, NoisySGD) and run.sampling == "poisson"
-    ledger.require("sampling", sampled, "is about Poisson batches")
-    ledger.require("neighbours", run.neighbors == "replace", f"they are {run.neighbors}")
-    single = replace(case, run=run.replace(neighbors="add_remove"))
-    parts = [(_pair(single.run, distance), count) for distance, count in _uses(single)]
-    return released_epsilon_of_two(parts, case.epsilon, case.delta)
-
-
-def _pair(run: Run, distance: float) -> LossPair:
-    rate = _rate(run)
+def _pair(run: Run, distance: float, rate: float) -> LossPair:
     if run.noise_kind == "laplace":
         return LaplacePair(distance, rate)
     if rate == 1:
         return GaussianPair(distance)
-    # A replaced record is in the batches of both neighbours or of neither.
     if run.neighbors == "replace":
-        return SwappedPair(rate, distance)
+        return _replaced(run, rate, distance)
     return SampledPair(rate, distance)
 
 
-def _rate(run: Run) -> float:
-    return run.sampling_rate if isinstance(run, NoisySGD) else 1.0
+def _is_sampled(uses: Uses) -> bool:
+    return any(rate < 1 for _, rate, _ in uses)
 
 
-def _uses(case: Case) -> Blocks:
-    """Return (distance in units of the noise, count) for the record that is exposed most."""
+def _replaced(run: Run, rate: float, distance: float) -> LossPair:
+    """Return a sampled step's pair; ``distance`` is that of two opposite gradients.
+
+    In a Poisson batch the record and its replacement each leave the same step without them, by half
+    the distance. A batch of one size always holds somebody in their place.
+    """
+    if isinstance(run.batches, Poisson):
+        return TwoSidedPair(rate, distance / 2)
+    return SwappedPair(rate, distance)
+
+
+def _uses(case: Case) -> Uses:
+    """Return the uses of the record that is exposed most."""
     run = case.run
     factor = float(distance_factor(run))
     if run.noise_kind == "laplace":
         factor *= math.sqrt(2)  # a standard deviation is sqrt(2) scales
-    return [(factor / z, count) for z, count in _exposed(run, multipliers(run, case.ledger))]
+    exposed = _exposed(run, multipliers(run, case.ledger))
+    return [(factor / z, rate, count) for z, rate, count in exposed]
 
 
-def _exposed(run: Run, noise: Blocks) -> Blocks:
-    """Return (noise multiplier, uses): all steps, or one per epoch at its quietest step."""
-    if isinstance(run, OnePassSGD):
-        return [(min(z for z, _ in noise), 1)]
-    if not isinstance(run, CyclicSGD):
-        return noise
+def _exposed(run: Run, noise: Blocks) -> Uses:
+    """Return (noise multiplier, chance of joining, uses) over the run."""
+    match run.batches:
+        case FullBatch():
+            return [(z, 1.0, count) for z, count in noise]
+        case Poisson(rate=rate):
+            return list(together(noise, blocks_of(rate, run.steps)))
+        case FixedSize():
+            return [(z, run.sampling_rate, count) for z, count in noise]
+        case Cyclic():
+            return [(z, 1.0, count) for z, count in _once_an_epoch(run, noise)]
+        case OnePass():
+            return [(min(z for z, _ in noise), 1.0, 1)]
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _once_an_epoch(run: Run, noise: Blocks) -> Blocks:
+    """Return one use per epoch, at its quietest step."""
     length = batches_per_epoch(run)
     epochs = -(-run.steps // length)
     if len(noise) == 1:
         return [(noise[0][0], epochs)]
+    if run.steps > _MOST_SCHEDULED:
+        raise ArithmeticError(f"{run.steps} steps of a schedule are too many to look through")
     each = [z for z, count in noise for _ in range(count)]
     return [(min(each[i * length : (i + 1) * length]), 1) for i in range(epochs)]
 
 
-def _worst_use(case: Case) -> tuple[float, int]:
-    """Return the largest distance of a use, and how many uses there are."""
-    run = case.run
-    unknown = run.noise_kind == "laplace" and run.neighbors == "replace" and _rate(run) < 1
+def _worst_use(case: Case) -> tuple[float, float, int]:
+    """Return the largest distance of a use, the one sampling rate, and how many uses there are."""
+    run, uses = case.run, _uses(case)
+    unknown = run.noise_kind == "laplace" and run.neighbors == "replace" and _is_sampled(uses)
     case.ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
-    uses = _uses(case)
-    return max(distance for distance, _ in uses), sum(count for _, count in uses)
+    rates = {rate for _, rate, _ in uses}
+    case.ledger.require("sampling rate", len(rates) == 1, "it changes from step to step")
+    return max(distance for distance, _, _ in uses), rates.pop(), sum(n for _, _, n in uses)
 
 
-def _step_epsilon(case: Case, distance: float, delta: Precise) -> Precise:
+def _step_epsilon(case: Case, distance: float, rate: float, delta: Precise) -> Precise:
     def plain(level: Precise) -> Precise:
         if case.run.noise_kind == "laplace":
             return laplace_epsilon(distance, level)
         return gaussian_epsilon(distance, level)
 
-    return amplified(plain, _rate(case.run), delta)
+    return amplified(plain, rate, delta)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from dplateau.algorithms import CyclicSGD, NoisySGD, OnePassSGD, Run
+from dplateau.algorithms import Cyclic, LastIterate, OnePass, RandomStop, Release, Run, Scheme
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
@@ -22,16 +22,16 @@ from dplateau.verify.facts import (
     distance_factor,
     require_constant,
     require_contraction,
+    require_usual_rate,
     smallest_batch,
 )
 from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP, epsilon_at, gaussian_delta, laplace_delta
 from dplateau.verify.renyi import sampled_epsilon
-from dplateau.verify.sampled_start import require_cap
+from dplateau.verify.sampled import require_cap, require_sampling
 
 LIPSCHITZ = "Lipschitz"
-_HIDDEN = ("last",)
-_STOPPED = ("random_stop",)
+_HIDDEN, _STOPPED = LastIterate(), RandomStop()
 
 
 @dataclass(frozen=True)
@@ -82,19 +82,19 @@ def _powers(ratio: Precise, count: int) -> Precise:
 def one_pass_hockey_stick(case: Case) -> Derived:
     """Derive one pass with Gaussian noise: the last record's own step."""
     _require_noise(case, "gaussian")
-    return _last_record(case, _one_use(case, OnePassSGD, _HIDDEN, bounded=True))
+    return _last_record(case, _one_use(case, OnePass, _HIDDEN, bounded=True))
 
 
 def one_pass_laplace(case: Case) -> Derived:
     """Derive one pass with Laplace noise: the last record's own step."""
     _require_noise(case, "laplace")
-    return _last_record(case, _one_use(case, OnePassSGD, _HIDDEN, bounded=True))
+    return _last_record(case, _one_use(case, OnePass, _HIDDEN, bounded=True))
 
 
 def one_pass_hybrid(case: Case) -> Derived:
     """Derive one pass, shifts before contraction: the last record's own step."""
     _require_noise(case, "gaussian")
-    return _last_record(case, _one_use(case, OnePassSGD, _HIDDEN, bounded=True, shifts=True))
+    return _last_record(case, _one_use(case, OnePass, _HIDDEN, bounded=True, shifts=True))
 
 
 def mixing_rdp(case: Case) -> Derived:
@@ -107,8 +107,12 @@ def mixing_rdp(case: Case) -> Derived:
 
 
 def _last_record(case: Case, facts: Facts) -> Derived:
+    def stretched(size: int, delta: float) -> float:
+        return float(epsilon_at(lambda eps: facts.stick(eps, size * facts.step), delta))
+
     epsilon = epsilon_at(lambda eps: facts.stick(eps, facts.step), case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"one use, moved by {facts.step:.9g} of the noise")
+    how = f"one use, moved by {facts.step:.9g} of the noise"
+    return Derived(float(epsilon), CLOSED, how, stretched)
 
 
 # --- averages over the number of later steps -----------------------------------------------------
@@ -129,7 +133,7 @@ def random_stop_lipschitz(case: Case) -> Derived:
 
 
 def _series(case: Case) -> Derived:
-    facts = _one_use(case, OnePassSGD, _STOPPED, bounded=True)
+    facts = _one_use(case, OnePass, _STOPPED, bounded=True)
 
     def delta(epsilon: Precise) -> Precise:
         factor = facts.stick(epsilon, facts.reach)
@@ -141,17 +145,17 @@ def _series(case: Case) -> Derived:
 
 def random_stop_mean(case: Case) -> Derived:
     """Derive the average over the released iterate, for the first record."""
-    facts = _one_use(case, OnePassSGD, _STOPPED, bounded=False, shifts=True)
+    facts = _one_use(case, OnePass, _STOPPED, bounded=False, shifts=True)
     share = 1 / MP.mpf(case.run.steps)
     return _averaged(case, facts, share, share)
 
 
 def shuffled_pass(case: Case) -> Derived:
     """Derive the average over the record's place in a random order of one epoch."""
-    facts = _one_use(case, CyclicSGD, _HIDDEN, bounded=False, shifts=True)
+    facts = _one_use(case, Cyclic, _HIDDEN, bounded=False, shifts=True)
     run = case.run
-    assert isinstance(run, CyclicSGD)
-    case.ledger.require("order", run.order != "cyclic", f"the order is {run.order!r}")
+    secret = isinstance(run.batches, Cyclic) and run.batches.order != "cyclic"
+    case.ledger.require("order", secret, f"this is {run.described}")
     length = batches_per_epoch(run)
     case.ledger.require("one epoch", run.steps <= length, f"{run.steps} steps of {length}")
     records = MP.mpf(run.n)
@@ -195,7 +199,7 @@ def random_stop_rdp(case: Case) -> Derived:
     orders = reading.numbers(case.witness, "orders")
     fits = all(order > 1 and order * (order - 1) * square <= 2 * (1 + 1e-9) for order in orders)
     case.ledger.require("orders", fits, f"up to {max(orders):.9g} at squared step {square:.9g}")
-    rate = square * math.fsum(1 / j for j in range(1, case.run.steps + 1)) / case.run.steps
+    rate = square * float(MP.harmonic(case.run.steps)) * (1 + 1e-15) / case.run.steps
     # As of two Gaussians: alpha times the rate.
     epsilon = sampled_epsilon([(math.sqrt(2 * rate), 1.0, 1)], orders, case.delta)
     return Derived(epsilon, RENYI, f"best of {len(orders)} orders, rate {rate:.9g}")
@@ -215,9 +219,8 @@ def fixed_size_recursion(case: Case) -> Derived:
 
 
 def _recursion(case: Case, sampling: str) -> Derived:
-    run, stage = _require_run(case, NoisySGD, _HIDDEN)
-    assert isinstance(run, NoisySGD)
-    case.ledger.require("sampling", run.sampling == sampling, f"it is {run.sampling!r}")
+    require_sampling(case, sampling)
+    run, stage = _require_run(case, type(case.run.batches), _HIDDEN)
     _require_domain(case)
     cap, extra = require_cap(case, run)
     assert run.loss is not None
@@ -234,9 +237,7 @@ def _recursion(case: Case, sampling: str) -> Derived:
     return Derived(float(epsilon), CLOSED, f"recursion over {run.steps} steps")
 
 
-def _recursive(
-    facts: Facts, run: NoisySGD, far: Precise, extra: float
-) -> Callable[[Precise], Precise]:
+def _recursive(facts: Facts, run: Run, far: Precise, extra: float) -> Callable[[Precise], Precise]:
     """Return e_T + extra for e_{t+1} = (1 - e_t) A + e_t B, from one step off a common start."""
     q = MP.mpf(run.sampling_rate)
 
@@ -256,13 +257,15 @@ def _recursive(
 # --- what the run says ---------------------------------------------------------------------------
 
 
-def _require_run(case: Case, kind: type[Run], releases: tuple[str, ...]) -> tuple[Run, Stage]:
+def _require_run(case: Case, scheme: Scheme, release: Release) -> tuple[Run, Stage]:
     run, ledger = case.run, case.ledger
-    ledger.require("release", run.release in releases, f"the run releases {run.release!r}")
+    known = run.release == release
+    ledger.require("release", known, f"the run releases {run.release.name!r}")
+    require_usual_rate(run, ledger)
     plain = run.momentum == 0 and run.average_last == 1
     ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
-    about = f"the theorem is about {kind.kind}; this is {run.kind}"
-    ledger.require("algorithm", isinstance(run, kind), about)
+    about = f"the theorem is about {scheme.described}; this is {run.kind}"
+    ledger.require("algorithm", isinstance(run.batches, scheme), about)
     ledger.require("learning rate", run.learning_rate is not None, "the theorem needs it")
     known = run.loss is not None and math.isfinite(run.loss.lipschitz)
     ledger.require("geometry", known, "the loss's Lipschitz constant must be known")
@@ -280,9 +283,9 @@ def _require_domain(case: Case) -> None:
 
 
 def _one_use(
-    case: Case, kind: type[Run], releases: tuple[str, ...], *, bounded: bool, shifts: bool = False
+    case: Case, scheme: Scheme, release: Release, *, bounded: bool, shifts: bool = False
 ) -> Facts:
-    run, stage = _require_run(case, kind, releases)
+    run, stage = _require_run(case, scheme, release)
     if bounded:
         _require_domain(case)
     assert run.loss is not None
@@ -326,9 +329,9 @@ def _reach(case: Case, run: Run, eta: float, maps: StepLosses) -> float:
     return found
 
 
-def _contractive_pass(case: Case, releases: tuple[str, ...]) -> Facts:
+def _contractive_pass(case: Case, release: Release) -> Facts:
     """Return the facts of a pass with Gaussian noise whose steps do not expand, domain or not."""
-    run, stage = _require_run(case, OnePassSGD, releases)
+    run, stage = _require_run(case, OnePass, release)
     _require_noise(case, "gaussian")
     require_contraction(run, 1.0, case.ledger)
     losses = reading.word(case.witness, "losses")

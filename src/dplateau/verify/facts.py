@@ -7,13 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from dplateau.algorithms import (
-    CyclicSGD,
-    NoisySGD,
-    OnePassSGD,
-    ProjectedLangevin,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LastIterate,
+    OnePass,
+    Poisson,
     Run,
     Schedule,
+    refuse_batches,
 )
+from dplateau.errors import NotApplicable
 from dplateau.verify.report import Ledger
 
 Blocks = list[tuple[float, int]]
@@ -82,7 +86,7 @@ def stages(run: Run) -> list[Stage]:
 
 
 def _stated_noise(run: Run) -> tuple[str, object]:
-    if isinstance(run, ProjectedLangevin):
+    if run.inverse_temperature is not None:
         assert run.learning_rate is not None
         found = tuple(
             (math.sqrt(2 * eta / run.inverse_temperature), count)
@@ -97,15 +101,24 @@ def distance_factor(run: Run) -> int:
     return {"add_remove": 1, "replace": 2}[run.neighbors]
 
 
-def require_hidden(run: Run, ledger: Ledger) -> None:
+def require_hidden(run: Run, ledger: Ledger, *, own_rates: bool = False) -> None:
     """Require what every last-iterate theorem needs: a hidden state and a known geometry."""
-    ledger.require("release", run.release == "last", f"the run releases {run.release!r}")
+    hidden = isinstance(run.release, LastIterate)
+    ledger.require("release", hidden, f"the run releases {run.release.name!r}")
+    if not own_rates:
+        require_usual_rate(run, ledger)
     plain = run.momentum == 0 and run.average_last == 1
     ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     ledger.require("learning rate", run.learning_rate is not None, "a last-iterate bound needs it")
     known = run.loss is not None and math.isfinite(run.loss.lipschitz)
     ledger.require("geometry", known, "the loss's Lipschitz constant must be known")
+
+
+def require_usual_rate(run: Run, ledger: Ledger) -> None:
+    """Require that records join Poisson batches with probability b / n, at every step."""
+    detail = "records join with another probability than batch_size / n"
+    ledger.require("sampling rate", not run.has_own_rate, detail)
 
 
 def require_constant(run: Run, ledger: Ledger) -> Stage:
@@ -134,7 +147,12 @@ def batches_per_epoch(run: Run) -> int:
 
 def smallest_batch(run: Run) -> float:
     """Return how many records the shortest batch holds (random batches are not asked about)."""
-    assert not isinstance(run, NoisySGD)
-    if isinstance(run, CyclicSGD | OnePassSGD):
-        return run.n % int(run.batch_size) or run.batch_size
-    return run.batch_size
+    match run.batches:
+        case FullBatch():
+            return run.n
+        case Cyclic(size=size) | OnePass(size=size):
+            return run.n % size or size
+        case Poisson() | FixedSize():
+            raise NotApplicable("which records share a random batch is not known")
+        case _ as unknown:
+            refuse_batches(unknown)

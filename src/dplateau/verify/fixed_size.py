@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import Run
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import FloatArray
 from dplateau.verify.claims import Case, Derived
@@ -18,7 +18,7 @@ from dplateau.verify.facts import Stage, stages
 from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import LossPair, SwappedPair
 from dplateau.verify.moduli import CONTRACTION, StepLosses
-from dplateau.verify.sampled_start import require_sampled
+from dplateau.verify.sampled import require_sampled
 from dplateau.verify.start_law import StartLaw, start_law
 from dplateau.verify.walk import Program, Stretch, forward_distance
 
@@ -26,6 +26,10 @@ from dplateau.verify.walk import Program, Stretch, forward_distance
 _MOST_COINS = 1 << 20
 # A start this rare, as a share of delta, is charged in full instead of being composed.
 _RARE = 1e-5
+# More than products of that many contractions can be wrong by.
+_ROUNDING = 3e-10
+# Room for swaps that lie on the border of a size.
+_UP = 1 + 1e-11
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ def fixed_size_averaged(case: Case) -> Derived:
     rows = _rows(case, run, steps, edges)
     used = sorted(set().union(*rows))
     counts = np.array([[float(row[pair]) for pair in used] for row in rows])
-    pairs: tuple[LossPair, ...] = tuple(SwappedPair(run.sampling_rate, m, a) for m, a in used)
+    pairs: tuple[LossPair, ...] = tuple(SwappedPair(run.sampling_rate, m * _UP, a) for m, a in used)
     kept = np.array(weights[:-1]) > _RARE * case.delta
     kept[0] |= not kept.any()
     rare = float(np.array(weights[:-1])[~kept].sum())
@@ -66,7 +70,7 @@ def fixed_size_averaged(case: Case) -> Derived:
     return rows_epsilon(table, case.epsilon, case.delta)
 
 
-def _stretches(case: Case, run: NoisySGD) -> list[Stretch]:
+def _stretches(case: Case, run: Run) -> list[Stretch]:
     """Return the run's steps: the maps of b - 1 or b common records, a swap of 2 eta L / b."""
     assert run.loss is not None
     maps = StepLosses(run.loss, run.l2, (run.batch_size - 1) / run.batch_size, 1.0)
@@ -99,11 +103,11 @@ def _last(found: list[Stretch], count: int, skipped: int = 0) -> _Steps:
 
 
 def _weights(
-    case: Case, run: NoisySGD, found: list[Stretch], edges: list[float], before: int
+    case: Case, run: Run, found: list[Stretch], edges: list[float], before: int
 ) -> list[float]:
     """Return upper bounds on the chances of the starts, the last one being beyond all edges."""
     drift = Program(tuple(found), 1, run.diameter)
-    largest = forward_distance(drift, before)
+    largest = forward_distance(drift, before) * (1 + _ROUNDING)
     law: StartLaw | None = None
     tails = [1.0]
     for edge in edges:
@@ -114,6 +118,7 @@ def _weights(
             coins = min(before, _MOST_COINS)
             steps = _last(found, coins, skipped=run.steps - before)
             carried = np.exp(np.cumsum(np.log(np.maximum(np.r_[1.0, steps.keep], 1e-300))))
+            carried *= 1 + _ROUNDING
             older = float(carried[-1]) * forward_distance(drift, before - coins)
             law = start_law(carried[:-1] * steps.move, run.sampling_rate, older)
         tails.append(min(tails[-1], law.tail(edge)))
@@ -122,7 +127,7 @@ def _weights(
 
 
 def _rows(
-    case: Case, run: NoisySGD, steps: _Steps, edges: list[float]
+    case: Case, run: Run, steps: _Steps, edges: list[float]
 ) -> list[Counter[tuple[float, float]]]:
     """Check that every plan absorbs its start; count its steps by (swap, shift)."""
     sizes = np.array(reading.rising(case.witness, "sizes"))
@@ -141,7 +146,7 @@ def _rows(
     rows, before = [], np.zeros(swaps.size)
     for k, (edge, plan) in enumerate(zip(edges, plans, strict=True)):
         shifts = levels[_places(plan, swaps.size, levels.size, f"plans[{k}]")]
-        absorbed, needed = float(worth @ shifts), left_over * edge
+        absorbed, needed = float(worth @ shifts), left_over * edge * (1 + 2 * _ROUNDING)
         detail = f"absorbs {absorbed:.9g} of {needed:.9g}"
         case.ledger.require(f"plan absorbs its start[{k}]", absorbed >= needed, detail)
         # The chances are upper bounds on tails: a later start must not cost less.

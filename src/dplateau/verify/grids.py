@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dplateau.verify._dp_accounting import SampledNoise, composed_epsilon
+from dplateau.verify.block_pairs import BlockPair, TwoSidedPair
 from dplateau.verify.claims import COMPOSED, COMPOSED_TINY, TINY_DELTA, Derived
 from dplateau.verify.compose import Curve, Rows, composed_curve, epsilon_near
 from dplateau.verify.losses import (
@@ -33,7 +34,7 @@ def derived(
     A grid only ever makes epsilon larger, by about the square of its interval.
     """
     claimed, delta = claim
-    tolerance = COMPOSED if delta >= TINY_DELTA else COMPOSED_TINY
+    excess = COMPOSED if delta >= TINY_DELTA else COMPOSED_TINY
     best = math.inf
     for _ in range(_HALVINGS):
         try:
@@ -44,11 +45,11 @@ def derived(
             break
         converged = math.isfinite(best) and best - found <= 2e-4 * found
         best = min(best, found)
-        met = best <= claimed * (1 + 3e-4) and claimed <= best * (1 + tolerance.above / 2)
+        met = best <= claimed <= best * (1 + excess / 2)
         if converged or met:
             break
         interval /= 2
-    return Derived(best, tolerance, f"{how}, losses on a grid of {interval:.3g}")
+    return Derived(best, excess, f"{how}, losses on a grid of {interval:.3g}")
 
 
 def rows_epsilon(
@@ -104,6 +105,8 @@ def _typical_loss(pair: LossPair) -> float:
         return math.sqrt(float(law @ (loss - law @ loss) ** 2))
     if isinstance(pair, GaussianPair):
         return pair.mu
+    if isinstance(pair, BlockPair | TwoSidedPair):
+        return pair.typical_loss
     if isinstance(pair, LaplacePair):
         return pair.rate * min(pair.ratio, 1.0)
     assert isinstance(pair, SwappedPair)
@@ -127,7 +130,10 @@ def released_epsilon(
     merged = _merged(parts)
     rows = _one_row(merged)
     natives = [_native(pair, count) for pair, count in merged]
-    if delta < _NOISE or any(part is None for part in natives) or len(natives) > _MOST_NATIVE:
+    # dp-accounting sets no limit to its grids, so it is asked about usual sizes only.
+    usual = len(natives) <= _MOST_NATIVE and float(rows.counts.sum()) <= 1e5 and claimed <= 100
+    usual = usual and all(1e-6 < _typical_loss(pair) < 3 for pair in rows.pairs)
+    if delta < _NOISE or any(part is None for part in natives) or not usual:
         return rows_epsilon(rows, claimed, delta)
     known = [part for part in natives if part is not None]
 
@@ -177,6 +183,8 @@ def _rounded_up(pair: LossPair) -> LossPair:
             return SampledPair(rate, up(step), shift)
         case SwappedPair(rate, distance, shift):
             return SwappedPair(rate, up(distance), shift)
+        case TwoSidedPair(rate, step):
+            return TwoSidedPair(rate, up(step))
         case LaplacePair(ratio, rate):
             return LaplacePair(up(ratio), rate)
     return pair

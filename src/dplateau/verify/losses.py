@@ -16,7 +16,7 @@ from scipy import special
 from dplateau.verify._dp_accounting import FloatArray
 
 # Losses below the point that the first law goes below with this chance are rounded up to it.
-_LEFT = 1e-10
+LEFT_OUT = 1e-10
 
 
 class LossPair(Protocol):
@@ -30,7 +30,7 @@ class LossPair(Protocol):
         """Return the hockey sticks at real epsilons, negative ones included."""
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
-        """Return losses that leave out ``_LEFT`` below and ``right`` above, or less."""
+        """Return losses that leave out ``LEFT_OUT`` below and ``right`` above, or less."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class GaussianPair:
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return the loss mu x - mu^2/2 at quantiles of x ~ N(mu, 1)."""
         centre = self.mu**2 / 2
-        return centre + self.mu * _quantile(_LEFT), centre - self.mu * _quantile(right)
+        return centre + self.mu * _quantile(LEFT_OUT), centre - self.mu * _quantile(right)
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ class SampledPair:
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return losses at quantiles of the first law."""
         if order == 1:
-            ends = self.loss(np.array([-_quantile(_LEFT), _quantile(right)]))
+            ends = self.loss(np.array([-_quantile(LEFT_OUT), _quantile(right)]))
             return float(-ends[0]), float(-ends[1])
         far = self.shift + self.step - _quantile(min(0.5, right / (2 * self.rate)))
         top = max(self.shift - _quantile(right / 2), far)
-        ends = self.loss(np.array([self.shift + _quantile(_LEFT), top]))
+        ends = self.loss(np.array([self.shift + _quantile(LEFT_OUT), top]))
         return float(ends[0]), float(ends[1])
 
     def _point(self, losses: FloatArray) -> FloatArray:
@@ -222,7 +222,7 @@ class SwappedPair:
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return losses at quantiles of the mixture, on both sides alike."""
-        return -self._end(_LEFT), self._end(right)
+        return -self._end(LEFT_OUT), self._end(right)
 
     def _end(self, mass: float) -> float:
         if self.shift > 0 and self.rate < 1:

@@ -15,11 +15,21 @@ from typing import Any
 
 from scipy.stats import binom
 
-from dplateau.algorithms import NoisyGD, NoisySGD, ProjectedLangevin, Run, run_from_dict
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LossGeometry,
+    OnePass,
+    Poisson,
+    Run,
+    refuse_batches,
+    run_from_dict,
+)
 from dplateau.errors import DplateauError
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
-from dplateau.verify.facts import Stage, stages
+from dplateau.verify.facts import Stage, require_usual_rate, stages
 from dplateau.verify.moduli import StepLosses
 from dplateau.verify.precise import MP
 from dplateau.verify.report import Check, Ledger, Refused
@@ -132,8 +142,9 @@ def _log_tv(run: Run, witness: dict[str, Any], ledger: Ledger) -> Precise:
 
 
 def _require_kind(run: Run, ledger: Ledger) -> None:
-    kinds = isinstance(run, ProjectedLangevin | NoisyGD | NoisySGD)
+    kinds = isinstance(run.batches, FullBatch | Poisson | FixedSize)
     ledger.require("algorithm", kinds, f"{run.kind} has steps of one kind")
+    require_usual_rate(run, ledger)
     plain = run.momentum == 0 and run.average_last == 1
     ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
@@ -145,12 +156,22 @@ def _require_kind(run: Run, ledger: Ledger) -> None:
 def _maps(run: Run, witness: dict[str, Any], ledger: Ledger) -> tuple[StepLosses, float]:
     """Return the step maps and the probability that a step's batch is larger than assumed."""
     assert run.loss is not None
-    if not isinstance(run, NoisySGD) or run.sampling != "poisson":
-        return StepLosses(run.loss, run.l2, 1.0, 1.0), 0.0
+    match run.batches:
+        case Poisson():
+            return _capped_maps(run, run.loss, witness, ledger)
+        case FullBatch() | FixedSize() | Cyclic() | OnePass():
+            return StepLosses(run.loss, run.l2, 1.0, 1.0), 0.0
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _capped_maps(
+    run: Run, loss: LossGeometry, witness: dict[str, Any], ledger: Ledger
+) -> tuple[StepLosses, float]:
     cap = reading.whole(witness, "largest_batch", 0)
     failure = 0.0 if cap >= run.n else float(binom.sf(cap, run.n, run.sampling_rate))
     ledger.require("largest batch", failure < 1, f"more than {cap} records: {failure:.3g}")
-    return StepLosses(run.loss, run.l2, 0.0, min(cap, run.n) / run.batch_size), failure
+    return StepLosses(loss, run.l2, 0.0, min(cap, run.n) / run.batch_size), failure
 
 
 def _block_mu(

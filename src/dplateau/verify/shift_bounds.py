@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from dplateau.algorithms import (
-    CyclicSGD,
-    NoisyGD,
-    NoisySGD,
-    OnePassSGD,
-    ProjectedLangevin,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
     Run,
+    Scheme,
+    refuse_batches,
 )
+from dplateau.errors import NotApplicable
 from dplateau.verify import reading
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
 from dplateau.verify.facts import (
@@ -26,15 +30,19 @@ from dplateau.verify.facts import (
     smallest_batch,
     stages,
 )
+from dplateau.verify.groups import gaussian_derived
 from dplateau.verify.moduli import CONTRACTION, Modulus, StepLosses
-from dplateau.verify.precise import epsilon_at, gaussian_epsilon, mixture
+from dplateau.verify.precise import epsilon_at, mixture
 from dplateau.verify.renyi import gaussian_run_epsilon
-from dplateau.verify.sampled_start import require_cap
+from dplateau.verify.sampled import require_cap
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
 
 # (number of steps, whether the record is used), first step first.
 Uses = Sequence[tuple[int, bool]]
 _LEFTOVER = 1e-9
+_MOST_EPOCHS = 10**6
+# More than walking a plan in doubles can lose.
+_ROUNDING = 1e-11
 
 
 def gd_contraction(case: Case) -> Derived:
@@ -60,12 +68,13 @@ def one_pass_contraction(case: Case) -> Derived:
 def modulus(case: Case) -> Derived:
     """Derive any declared class of losses, batches known in advance."""
     run, ledger = case.run, case.ledger
-    kinds = (NoisyGD, ProjectedLangevin, CyclicSGD, OnePassSGD)
     require_hidden(run, ledger)
-    ledger.require("algorithm", isinstance(run, kinds), f"{run.kind} has known batches")
-    if isinstance(run, CyclicSGD):
-        ledger.require("order", run.order != "reshuffle", f"the order is {run.order!r}")
-    if isinstance(run, CyclicSGD | OnePassSGD):
+    known = isinstance(run.batches, FullBatch | Cyclic | OnePass)
+    ledger.require("algorithm", known, f"{run.kind} has known batches")
+    if isinstance(run.batches, Cyclic):
+        order = run.batches.order
+        ledger.require("order", order != "reshuffle", f"the order is {order!r}")
+    if isinstance(run.batches, Cyclic | OnePass):
         require_constant(run, ledger)
     return _gaussian(case, _worst_record(case, bounded=True))
 
@@ -73,13 +82,14 @@ def modulus(case: Case) -> Derived:
 def every_batch(case: Case) -> Derived:
     """Derive random batches as if each held the record; batches above the cap cost delta."""
     run, ledger, witness = case.run, case.ledger, case.witness
-    require_hidden(run, ledger)
-    ledger.require("algorithm", isinstance(run, NoisySGD), f"{run.kind} draws random batches")
-    assert isinstance(run, NoisySGD)
+    require_hidden(run, ledger, own_rates=True)
+    drawn = isinstance(run.batches, Poisson | FixedSize)
+    ledger.require("algorithm", drawn, f"the batches are random; this is {run.kind}")
     assert run.loss is not None
     cap, extra = require_cap(case, run)
     # The common records of a batch of fixed size are b or b - 1; a Poisson batch may be empty.
-    least = (run.batch_size - 1) / run.batch_size if run.sampling == "fixed" else 0.0
+    fixed = isinstance(run.batches, FixedSize)
+    least = (run.batch_size - 1) / run.batch_size if fixed else 0.0
     maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
     losses = reading.word(witness, "losses")
     found = stages(run)
@@ -89,8 +99,9 @@ def every_batch(case: Case) -> Derived:
     total = _plan_cost(case, program, reading.record(witness, "plan"))
     ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
     ledger.require("room", extra < case.delta, f"the cap leaves {case.delta - extra:.3g} of delta")
-    epsilon = gaussian_epsilon(math.sqrt(total), case.delta - extra)
-    return Derived(float(epsilon), CLOSED, f"{math.sqrt(total):.9g}-GDP, in fifty digits")
+    derived = _gaussian(replace(case, delta=case.delta - extra), total)
+    # Group privacy adds up what the cap costs; without it m records are m times as far apart.
+    return derived if extra == 0 else replace(derived, stretched=None)
 
 
 def iteration_rdp(case: Case) -> Derived:
@@ -122,6 +133,8 @@ def reshuffle_average(case: Case) -> Derived:
     length = batches_per_epoch(run)
 
     def program(trailing: int, uses: int) -> Program:
+        if uses > _MOST_EPOCHS:
+            raise ArithmeticError(f"{uses} epochs are too many to walk through")
         early = [(length - 1, False), (1, True)] * (uses - 1)
         last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
         return _program(case, [*early, *last], 1, CONTRACTION, run.diameter)
@@ -130,29 +143,28 @@ def reshuffle_average(case: Case) -> Derived:
 
 
 def _gd_contraction(case: Case) -> float:
-    _require_contractive(case, (NoisyGD, ProjectedLangevin))
+    _require_contractive(case, FullBatch)
     return _worst_record(case, bounded=False)
 
 
 def _gd_bounded(case: Case) -> float:
-    _require_contractive(case, (NoisyGD, ProjectedLangevin))
+    _require_contractive(case, FullBatch)
     case.ledger.require("domain", math.isfinite(case.run.diameter), f"D = {case.run.diameter:g}")
     return _worst_record(case, bounded=True)
 
 
 def _cyclic(case: Case) -> float:
-    _require_contractive(case, (CyclicSGD,))
+    _require_contractive(case, Cyclic)
     require_constant(case.run, case.ledger)
-    assert isinstance(case.run, CyclicSGD)
     # In a cut-off epoch of a reshuffled run two uses may be neighbours, and no cyclic pattern has
     # that. One epoch alone, whole or not, has one use at most.
-    if case.run.order == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
+    if _order(case.run) == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
         _require_whole_epochs(case, case.run)
     return _worst_record(case, bounded=True)
 
 
 def _one_pass(case: Case) -> float:
-    _require_contractive(case, (OnePassSGD,))
+    _require_contractive(case, OnePass)
     require_constant(case.run, case.ledger)
     return _worst_record(case, bounded=True)
 
@@ -165,17 +177,16 @@ _LIFTED: dict[str, Callable[[Case], float]] = {
 }
 
 
-def _require_contractive(case: Case, kinds: tuple[type[Run], ...]) -> None:
+def _require_contractive(case: Case, scheme: Scheme) -> None:
     require_hidden(case.run, case.ledger)
-    names = " or ".join(kind.kind for kind in kinds)
-    about = f"the theorem is about {names}; this is {case.run.kind}"
-    case.ledger.require("algorithm", isinstance(case.run, kinds), about)
+    about = f"the theorem is about {scheme.described}; this is {case.run.kind}"
+    case.ledger.require("algorithm", isinstance(case.run.batches, scheme), about)
     require_contraction(case.run, 1.0, case.ledger)
     losses = reading.word(case.witness, "losses")
     case.ledger.require("class of losses", losses == CONTRACTION, f"{losses!r}")
 
 
-def _require_whole_epochs(case: Case, run: CyclicSGD) -> None:
+def _require_whole_epochs(case: Case, run: Run) -> None:
     left = run.steps % batches_per_epoch(run)
     case.ledger.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
 
@@ -199,10 +210,22 @@ def _worst_record(case: Case, *, bounded: bool) -> float:
 
 def _pattern(run: Run) -> tuple[int, int]:
     """Return every how many steps the record of the last step is used, and how often."""
-    if isinstance(run, CyclicSGD):
-        length = batches_per_epoch(run)
-        return length, -(-run.steps // length)
-    return (run.steps, 1) if isinstance(run, OnePassSGD) else (1, run.steps)
+    match run.batches:
+        case Cyclic():
+            length = batches_per_epoch(run)
+            return length, -(-run.steps // length)
+        case OnePass():
+            return run.steps, 1
+        case FullBatch():
+            return 1, run.steps
+        case Poisson() | FixedSize():
+            raise NotApplicable("when a record joins a random batch is not known")
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _order(run: Run) -> str | None:
+    return run.batches.order if isinstance(run.batches, Cyclic) else None
 
 
 def _program(case: Case, uses: Uses, repeats: int, losses: str, diameter: float) -> Program:
@@ -247,23 +270,21 @@ def _plan_cost(case: Case, program: Program, plan: dict[str, object], where: str
 
 
 def _gaussian(case: Case, sum_of_squares: float) -> Derived:
-    mu = math.sqrt(sum_of_squares)
-    epsilon = gaussian_epsilon(mu, case.delta)
-    return Derived(float(epsilon), CLOSED, f"{mu:.9g}-GDP, in fifty digits")
+    mu = math.sqrt(sum_of_squares) * (1 + _ROUNDING)
+    return gaussian_derived(mu, case.delta)
 
 
-def _shuffled(case: Case, order: str) -> CyclicSGD:
-    _require_contractive(case, (CyclicSGD,))
+def _shuffled(case: Case, order: str) -> Run:
+    _require_contractive(case, Cyclic)
     require_constant(case.run, case.ledger)
-    assert isinstance(case.run, CyclicSGD)
-    found = case.run.order
+    found = _order(case.run)
     about = f"the theorem is about {order!r}; this is {found!r}"
     case.ledger.require("order", found == order, about)
     case.ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
     return case.run
 
 
-def _averaged(case: Case, run: CyclicSGD, program: Callable[[int, int], Program]) -> Derived:
+def _averaged(case: Case, run: Run, program: Callable[[int, int], Program]) -> Derived:
     """Average over groups of positions, each charged as its most exposed member."""
     weights, mus = [], []
     groups = reading.rows(case.witness, "groups")
@@ -274,17 +295,18 @@ def _averaged(case: Case, run: CyclicSGD, program: Callable[[int, int], Program]
         firsts.append(reading.whole(group, "trailing"))
     for i, (group, share) in enumerate(zip(groups, _shares(case, run, firsts), strict=True)):
         uses = reading.whole(group, "uses", 1)
-        expected = _uses_of(run, firsts[i])
+        # A record that a short run never reaches is charged as if it were used once.
+        expected = max(1, _uses_of(run, firsts[i]))
         case.ledger.require(f"uses[{i}]", uses == expected, f"stored {uses}, derived {expected}")
         case.ledger.agree(f"weight[{i}]", reading.number(group, "weight"), share)
         total = _plan_cost(case, program(firsts[i], uses), reading.record(group, "plan"), f"[{i}]")
         weights.append(share)
-        mus.append(math.sqrt(total))
+        mus.append(math.sqrt(total) * (1 + _ROUNDING))
     epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
     return Derived(float(epsilon), CLOSED, f"average of {len(mus)} Gaussian curves, fifty digits")
 
 
-def _shares(case: Case, run: CyclicSGD, firsts: list[int]) -> list[float]:
+def _shares(case: Case, run: Run, firsts: list[int]) -> list[float]:
     """Return the share of records in each group; groups must cover all positions in turn.
 
     A group holds the positions from its own number of trailing steps up to the next group's. More
@@ -305,6 +327,6 @@ def _shares(case: Case, run: CyclicSGD, firsts: list[int]) -> list[float]:
     return shares
 
 
-def _uses_of(run: CyclicSGD, trailing: int) -> int:
+def _uses_of(run: Run, trailing: int) -> int:
     """Count the steps T - 1 - trailing, and every epoch before."""
     return max(0, -(-(run.steps - trailing) // batches_per_epoch(run)))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import Run
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived
 from dplateau.verify.compose import Rows
@@ -16,12 +16,12 @@ from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SwappedPair
 from dplateau.verify.moduli import Modulus, StepLosses
 from dplateau.verify.random_batches import constant_blocks
-from dplateau.verify.sampled_start import require_cap, require_sampled
+from dplateau.verify.sampled import require_cap, require_sampled
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, forward_distance
 
-_LEFTOVER = 1e-9
-# Swaps within one percent are replaced by their quadratic mean, which costs a part in 1e5.
-_ALIKE = math.log(1.01)
+_LEFTOVER = 1e-12
+# Swaps that differ by less than this are replaced by the largest of them.
+_ALIKE = math.log(1.001)
 
 
 def fixed_size_modulus(case: Case) -> Derived:
@@ -36,7 +36,7 @@ def poisson_replace_modulus(case: Case) -> Derived:
     return _derived(case, run, 0.0, lambda u: 0.0)
 
 
-def _gradient_gap(run: NoisySGD, u: float) -> float:
+def _gradient_gap(run: Run, u: float) -> float:
     """Return min(2 L, M u, H u^p): how far a record's gradients at distance u lie apart."""
     assert run.loss is not None
     if u == 0:
@@ -47,7 +47,7 @@ def _gradient_gap(run: NoisySGD, u: float) -> float:
     return min(gaps)
 
 
-def _derived(case: Case, run: NoisySGD, least: float, gap: Callable[[float], float]) -> Derived:
+def _derived(case: Case, run: Run, least: float, gap: Callable[[float], float]) -> Derived:
     """Walk the plan; compose its Gaussian with the sampled swap of every step."""
     witness, ledger = case.witness, case.ledger
     stage = require_constant(run, ledger)
@@ -105,9 +105,7 @@ def _rows(rate: float, swaps: list[tuple[float, int]], squares: float, extra: fl
             grouped.append((size, count))
             first = size
         else:
-            other, many = grouped[-1]
-            mean = math.sqrt((other**2 * many + size**2 * count) / (many + count))
-            grouped[-1] = (mean, many + count)
+            grouped[-1] = (size, grouped[-1][1] + count)
     pairs: list[LossPair] = [SwappedPair(rate, size) for size, _ in grouped]
     counts = [float(count) for _, count in grouped]
     if squares > 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dplateau.verify import (
+    blocks,
     compositions,
     contraction,
     fixed_size,
@@ -19,7 +20,6 @@ THEOREMS: dict[str, Theorem] = {
     "rdp_composition": compositions.rdp_composition,
     "gdp_composition": compositions.gdp_composition,
     "pld_composition": compositions.pld_composition,
-    "pld_replace_group": compositions.pld_replace_group,
     "iteration_rdp": shift_bounds.iteration_rdp,
     "gd_contraction": shift_bounds.gd_contraction,
     "gd_bounded": shift_bounds.gd_bounded,
@@ -38,12 +38,9 @@ THEOREMS: dict[str, Theorem] = {
     "random_stop_rdp": contraction.random_stop_rdp,
     "modulus": shift_bounds.modulus,
     "every_batch": shift_bounds.every_batch,
-    "poisson_plain": random_batches.poisson_plain,
-    "poisson_high_probability": random_batches.poisson_high_probability,
-    "poisson_averaged": random_batches.poisson_averaged,
     "poisson_modulus": random_batches.poisson_modulus,
-    "poisson_replace_split": random_batches.poisson_replace_split,
-    "poisson_replace_group": random_batches.poisson_replace_group,
+    "poisson_blocks": blocks.poisson_blocks,
+    "poisson_blocks_replace": blocks.poisson_blocks_replace,
     "fixed_size_averaged": fixed_size.fixed_size_averaged,
     "asoodeh_diaz_closed": published.asoodeh_diaz_closed,
     "fixed_size_modulus": split_modulus.fixed_size_modulus,
@@ -51,3 +48,5 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_recursion": contraction.poisson_recursion,
     "fixed_size_recursion": contraction.fixed_size_recursion,
 }
+# Theorems that speak of several records themselves; the others are extended by group privacy.
+KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace"})

@@ -47,6 +47,8 @@ class Program:
 
     def stretches_from(self, step: int) -> Iterator[Stretch]:
         """Yield what is left of the program from a step on."""
+        if self.repeats * len(self.period) > _MOST_SINGLE_STEPS:
+            raise ArithmeticError("the run has too many epochs to walk through")
         length = self.steps // self.repeats
         turns, skipped = divmod(step, length)
         for _ in range(turns, self.repeats):

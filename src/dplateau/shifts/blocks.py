@@ -1,0 +1,186 @@
+"""Lagged blocks: a sampled run read backwards, and the pairs that a plan of blocks proves.
+
+The step of *lag* l has l steps after it, which together contract by C_l. A plan cuts the lags
+twice, by edges a_0 < a_1 < .. and l_0 < l_1 < .., and lets the noise at the lags [a_i, a_{i+1})
+hide the uses of the record at the lags [l_i, l_{i+1}). If a_{i+1} - 1 <= l_i for every block, the
+last iterates of two neighbors are dominated by the product over the blocks of
+
+    law of M_i / E_i + N(0, 1)   against   N(0, 1),
+    E_i^2 = sum of (nu_j C_j)^2 over the noise,   M_i = sum of r_l C_l Bernoulli(q_l) over the uses
+
+(docs/theory/blocks.md, Theorem 2; Theorem 3 for replaced records: against -M_i / E_i + N(0, 1)).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dplateau.errors import InvalidInput
+from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw, upper_law
+from dplateau.numerics.mixture_pairs import MixturePair
+from dplateau.numerics.pairs import DominatingPair
+from dplateau.numerics.types import FloatArray
+
+_UP = 1 + 1e-9  # room for the rounding of sums and powers over at most 2^21 lags
+_MOST_LAGS = 1 << 20
+# Uses so old that together they weigh e^-34 of the last one are not told apart.
+_LOG_FORGOTTEN = 34.0
+
+
+@dataclass(frozen=True, eq=False)
+class Lags:
+    """A run read backwards: entry l of each array belongs to the step with l steps after it.
+
+    ``reach`` is r_l = eta_l L / b, ``noise`` nu_l, ``rate`` q_l, ``log_growth`` log C_l. A long run
+    with equal steps keeps only the lags that matter; ``log_older`` is the log of the sum of r_l C_l
+    over all the others, which are charged as if the record took part in every one of them.
+    """
+
+    steps: int
+    reach: FloatArray
+    noise: FloatArray
+    rate: FloatArray
+    log_growth: FloatArray
+    log_older: float
+    diameter: float
+    # The contraction, if every step is alike: laws of uses are then shared between runs.
+    alike: float | None
+
+    @property
+    def kept(self) -> int:
+        """Return how many lags are told apart."""
+        return self.reach.size
+
+    def log_noise(self, start: int, stop: int) -> float:
+        """Return log E for the noise of the lags [start, stop)."""
+        if not 0 <= start < stop <= self.kept:
+            raise InvalidInput(
+                f"the noise of a block must lie within the last {self.kept} steps that matter; "
+                f"the witness has lags [{start}, {stop})"
+            )
+        logs = np.log(self.noise[start:stop]) + self.log_growth[start:stop]
+        top = float(logs.max())
+        if math.isinf(top):
+            raise InvalidInput(f"the noise at the lags [{start}, {stop}) does not reach the end")
+        return top + 0.5 * math.log(float(np.exp(2 * (logs - top)).sum()))
+
+    def law(self, start: int, stop: int, log_scale: float, copies: int) -> AtomLaw:
+        """Return a law above that of M / E for the uses at the lags [start, stop)."""
+        if copies == 0 or start >= stop:
+            return NOTHING
+        last = min(stop, self.kept)
+        log_older = self.log_older if stop > self.kept else -math.inf
+        if start >= last:
+            return AtomLaw((copies * _exp(log_older - log_scale),), (1.0,))
+        logs = np.log(self.reach[start:last]) + self.log_growth[start:last]
+        first = float(logs.max())
+        if math.isinf(first):
+            return NOTHING
+        # In units of the largest weight the law does not depend on the noise.
+        rest = copies * _exp(log_older - first)
+        if self.alike is not None and self.alike <= 1:
+            law = _even_law(self.alike, float(self.rate[start]), last - start, copies, rest)
+        else:
+            law = upper_law(np.exp(logs - first), self.rate[start:last], copies=copies, rest=rest)
+        return law.scaled(_exp(first - log_scale))
+
+
+def _exp(exponent: float) -> float:
+    return math.exp(min(exponent, 600.0)) * _UP
+
+
+@lru_cache(maxsize=1024)
+def _even_law(contraction: float, rate: float, count: int, copies: int, rest: float) -> AtomLaw:
+    weights = contraction ** np.arange(count, dtype=float)
+    return upper_law(weights, np.full(count, rate), copies=copies, rest=rest)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``single_steps`` blocks of one step each, then blocks between the ``edges`` (a_i, l_i)."""
+
+    single_steps: int
+    edges: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def read(cls, witness: Mapping[str, Any], steps: int) -> Plan:
+        """Read a plan and refuse one that proves nothing."""
+        first = int(witness["single_steps"])
+        edges = tuple((int(a), int(used)) for a, used in witness["edges"])
+        if not edges or edges[0] != (first, first) or not 0 <= first <= steps:
+            raise InvalidInput("a plan starts where its single steps end, within the run")
+        for (a, used), (next_a, next_used) in pairwise(edges):
+            if not (a < next_a <= steps and used < next_used):
+                raise InvalidInput(
+                    f"edges must rise within {steps} steps; got {next_a}, {next_used}"
+                )
+            if next_a - 1 > used:
+                raise InvalidInput(
+                    f"noise at lag {next_a - 1} comes before the use at lag {used} it should hide"
+                )
+        if edges[-1][1] != steps:
+            raise InvalidInput(f"the blocks must hide all {steps} uses; they end at {edges[-1][1]}")
+        return cls(first, edges)
+
+
+def block_pairs(
+    lags: Lags, plan: Plan, up: int, down: int
+) -> tuple[tuple[DominatingPair, int], ...]:
+    """Return the pair of each block with its repeats; ``up`` and ``down`` count records."""
+    found: Counter[DominatingPair] = Counter()
+    for (ratio, rate), count in _single_uses(lags, plan.single_steps).items():
+        found[_single_pair(ratio, rate, up, down)] += count
+    blocks = list(pairwise(plan.edges))
+    for i, ((a, used), (next_a, next_used)) in enumerate(blocks):
+        log_noise = lags.log_noise(a, next_a)
+        sides = [lags.law(used, next_used, log_noise, copies) for copies in (up, down)]
+        # All older uses together cannot have moved two projected states further apart than D,
+        # if that distance is only absorbed after the last of them.
+        if i == len(blocks) - 1 and next_a <= used < lags.kept and math.isfinite(lags.diameter):
+            logs = math.log(lags.diameter) + float(lags.log_growth[used]) - log_noise
+            sides = [side.capped(_exp(logs)) for side in sides]
+        found[MixturePair(sides[0], sides[1])] += 1
+    return tuple(found.items())
+
+
+def _single_uses(lags: Lags, count: int) -> dict[tuple[float, float], int]:
+    """Return how many of the last ``count`` steps have which (r / nu, q)."""
+    if lags.alike is not None:
+        ratio = float(lags.reach[0] / lags.noise[0])
+        return {(ratio, float(lags.rate[0])): count} if count else {}
+    ratios = lags.reach[:count] / lags.noise[:count]
+    pairs = zip(ratios.tolist(), lags.rate[:count].tolist(), strict=True)
+    return dict(Counter(pairs))
+
+
+def _single_pair(ratio: float, rate: float, up: int, down: int) -> MixturePair:
+    weights, rates = np.array([ratio * _UP]), np.array([rate])
+    sides = [
+        upper_law(weights, rates, copies=copies) if copies else NOTHING for copies in (up, down)
+    ]
+    return MixturePair(sides[0], sides[1])
+
+
+def memory(contraction: float, steps: int, log_reach: float) -> tuple[int, float]:
+    """Return how many lags to keep, and the log of the summed reach of all older ones."""
+    if contraction == 0:
+        return 1, -math.inf
+    rate = -math.log(contraction)
+    enough = math.ceil((_LOG_FORGOTTEN - math.log1p(-contraction)) / rate) if rate > 0 else steps
+    kept = min(steps, enough, _MOST_LAGS)
+    older = steps - kept
+    if older == 0:
+        return kept, -math.inf
+    if rate == 0:
+        return kept, log_reach + math.log(older)
+    # r c^kept (1 - c^older) / (1 - c), for c on either side of 1.
+    log_sum = math.log(abs(math.expm1(-rate * older))) if rate * older > -700 else -rate * older
+    return kept, log_reach - rate * kept + log_sum - math.log(abs(1 - contraction)) + 1e-12

@@ -1,0 +1,410 @@
+"""Lagged blocks: the noise of a few steps hides the record's uses in a few earlier ones.
+
+Steps are counted by their lag, the last one having lag 0. C_l is the product of the Lipschitz
+constants of the l steps after the one of lag l. The noise of the lags [a_i, a_{i+1}) hides the uses
+of the lags [l_i, l_{i+1}) if a_{i+1} - 1 <= l_i, and each block costs the pair
+
+    M_i / E_i + N(0, 1)  against  N(0, 1),     E_i^2 = sum of (nu_j C_j)^2 over its noise,
+                                               M_i = sum of r_l C_l I_l over its uses,
+
+with independent coins I_l of chance q_l (docs/theory/blocks.md). Everything but the edges is
+derived here: weights are rounded up, and uses too old to matter count as certain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dplateau.algorithms import Poisson, Run
+from dplateau.verify import reading
+from dplateau.verify._dp_accounting import FloatArray
+from dplateau.verify.block_pairs import BlockPair
+from dplateau.verify.claims import COMPOSED, Case, Derived
+from dplateau.verify.compose import Rows
+from dplateau.verify.facts import Blocks, blocks_of, stages, together
+from dplateau.verify.grids import rows_epsilon
+from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
+from dplateau.verify.moduli import StepLosses
+from dplateau.verify.sampled import binomial_tail, require_sampled
+from dplateau.verify.smoothed import (
+    Coins,
+    SmoothedCoins,
+    SmoothedLaw,
+    capped_atoms,
+    coarser,
+    few_atoms,
+)
+
+_FIELDS = {"losses", "batch_cap", "batch_floor", "single_steps", "edges", "extra_delta"}
+_MOST_BLOCKS = 200
+_MOST_STRETCHES = 10**6
+_MOST_RECORDS_OF_A_GROUP = 50
+# Claims may round the laws of uses up further than is done here.
+_EXCESS = 0.1
+# Values of M that are written out one by one.
+_FEW = 1500
+# Coins told apart in one block.
+_GROUPS = 4000
+# Single steps of different sizes that are composed each on its own.
+_MOST_SINGLES = 150
+# Rounding of weights, far above that of the arithmetic.
+_UP = 1 + 1e-12
+# Losses rarer than this share of delta are not told apart.
+_RAREST_SHARE = 1e-7
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """``count`` equal steps from lag ``first`` on; ``log_c`` belongs to one step."""
+
+    first: int
+    count: int
+    reach: float
+    nu: float
+    rate: float
+    log_c: float
+    log_product: float  # log C at the lag ``first``
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Noise lags ``noise`` and use lags ``uses``, after ``singles`` steps that hide themselves."""
+
+    singles: int
+    noise: tuple[int, ...]
+    uses: tuple[int, ...]
+
+
+def poisson_blocks(case: Case) -> Derived:
+    """Derive Poisson batches, records added or removed: the worst split of a group."""
+    run = require_sampled(case, "poisson", "add_remove", own_rates=True)
+    size = _group(case)
+    splits = [(size - left, left) for left in range(size // 2 + 1)]
+    return _derived(case, run, splits)
+
+
+def poisson_blocks_replace(case: Case) -> Derived:
+    """Derive Poisson batches, records replaced: both runs leave the same reference run."""
+    run = require_sampled(case, "poisson", "replace", own_rates=True)
+    size = _group(case)
+    return _derived(case, run, [(size, size)])
+
+
+def _group(case: Case) -> int:
+    size = case.run.group_size
+    detail = f"{size} records, at most {_MOST_RECORDS_OF_A_GROUP} are verified"
+    case.ledger.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
+    return size
+
+
+def _derived(case: Case, run: Run, splits: list[tuple[int, int]]) -> Derived:
+    """Return the largest epsilon over the splits (records here, records there)."""
+    unknown = sorted(set(case.witness) - _FIELDS)
+    case.ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
+    stretches, extra = stretches_of(case, run)
+    edges = require_edges(case, run.steps)
+    diameter = run.diameter
+    found = [
+        blocks_epsilon(stretches, edges, split, diameter, (case.epsilon, case.delta), extra)
+        for split in splits
+    ]
+    worst = max(found, key=lambda derived: derived.epsilon)
+    return replace(worst, excess=_EXCESS)
+
+
+# --- the run, by lag -----------------------------------------------------------------------------
+
+
+def stretches_of(case: Case, run: Run) -> tuple[list[Stretch], float]:
+    """Return the steps from the last one back, and the chance that some batch breaks its limits."""
+    assert isinstance(run.batches, Poisson)
+    rates = blocks_of(run.batches.rate, run.steps)
+    low, high, extra = _require_limits(case, run, rates)
+    assert run.loss is not None
+    maps = StepLosses(run.loss, run.l2, low / run.batch_size, high / run.batch_size)
+    losses = reading.word(case.witness, "losses")
+    logs: dict[float, float] = {}
+    found: list[Stretch] = []
+    first, log_product = 0, 0.0
+    for eta, nu, rate, count in _steps_back(run, rates):
+        if eta not in logs:
+            modulus = maps.modulus(losses, eta, case.ledger)
+            case.ledger.require("linear modulus", modulus.jump == 0, f"{losses!r}")
+            # A larger constant is a Lipschitz constant too: rounded up once, used everywhere.
+            slope = modulus.slope
+            logs[eta] = math.log(slope) + 4e-16 if slope > 0 else -math.inf
+        reach = eta * run.loss.lipschitz / run.batch_size
+        found.append(Stretch(first, count, reach, nu, rate, logs[eta], log_product))
+        first, log_product = first + count, log_product + count * logs[eta]
+    return found, extra
+
+
+def _steps_back(run: Run, rates: Blocks) -> Iterator[tuple[float, float, float, int]]:
+    """Yield (learning rate, noise, sampling rate, count), the last steps first."""
+    forward = stages(run)
+    if len(forward) + len(rates) > _MOST_STRETCHES:
+        raise ArithmeticError(f"more than {_MOST_STRETCHES} different steps")
+    noises = [(float(i), stage.count) for i, stage in enumerate(forward)]
+    for place, rate, count in together(noises[::-1], rates[::-1]):
+        stage = forward[int(place)]
+        yield stage.eta, stage.nu, rate, count
+
+
+def _require_limits(case: Case, run: Run, rates: Blocks) -> tuple[int, int, float]:
+    """Return how few and how many common records a batch has, and the chance of other batches.
+
+    The common batch is drawn from the records that both runs have.
+    """
+    witness, ledger = case.witness, case.ledger
+    cap, floor = reading.whole(witness, "batch_cap"), reading.whole(witness, "batch_floor")
+    common = run.n - run.group_size
+    ledger.require("batch limits", floor <= cap, f"between {floor} and {cap} records")
+    chance = 0.0
+    for rate, steps in _merged(rates):
+        chance += steps * binomial_tail(cap, common, rate)
+        if floor > 0:
+            # Fewer than ``floor`` in means more than ``common - floor`` out.
+            out = common - floor
+            chance += steps * (binomial_tail(out, common, 1 - rate) if out >= 0 else 1.0)
+    extra = chance * _UP
+    if "extra_delta" in witness:
+        stored = reading.number(witness, "extra_delta")
+        detail = f"stored {stored:.9g}, derived {chance:.9g}"
+        ledger.require("batches beyond their limits", stored >= chance * (1 - 1e-9), detail)
+        extra = max(extra, stored)
+    ledger.require("batch limits", extra < case.delta, f"broken with chance {extra:.3g}")
+    return floor, cap, extra
+
+
+def _merged(rates: Blocks) -> list[tuple[float, int]]:
+    found: dict[float, int] = {}
+    for rate, steps in rates:
+        found[rate] = found.get(rate, 0) + steps
+    return list(found.items())
+
+
+def require_edges(case: Case, steps: int) -> Edges:
+    """Read the edges: rising, causal, every use in one block."""
+    witness, ledger = case.witness, case.ledger
+    singles = reading.whole(witness, "single_steps")
+    ledger.require("single steps", singles <= steps, f"{singles} of {steps} steps")
+    rows = reading.rows(witness, "edges")
+    ledger.require("edges", len(rows) <= _MOST_BLOCKS, f"{len(rows)} of at most {_MOST_BLOCKS}")
+    pairs = [_edge(item, i) for i, item in enumerate(rows)]
+    noise, uses = tuple(a for a, _ in pairs), tuple(last for _, last in pairs)
+    begins = noise[0] == uses[0] == singles
+    ledger.require("first edge", begins, f"{pairs[0]} after {singles} single steps")
+    rising = all(a < b for edge in (noise, uses) for a, b in pairwise(edge))
+    ledger.require("rising edges", rising, "noise and uses, each in one block")
+    ledger.require("last edge", uses[-1] == steps, f"uses up to lag {uses[-1]} of {steps} steps")
+    ledger.require("noise", noise[-1] <= steps, f"up to lag {noise[-1]} of {steps} steps")
+    for i, (end, use) in enumerate(zip(noise[1:], uses[:-1], strict=True)):
+        detail = f"block {i}: noise up to lag {end - 1} hides uses from lag {use} on"
+        ledger.require("causality", end - 1 <= use, detail)
+    return Edges(singles, noise, uses)
+
+
+def _edge(item: Any, place: int) -> tuple[int, int]:
+    if not isinstance(item, list) or len(item) != 2:
+        raise reading.Malformed(f"edges[{place}] must be [noise lag, use lag]; it is {item!r}")
+    found = [reading.as_whole(value, f"edges[{place}][{k}]") for k, value in enumerate(item)]
+    return found[0], found[1]
+
+
+# --- one block -----------------------------------------------------------------------------------
+
+
+def _pieces(stretches: list[Stretch], first: int, end: int) -> Iterator[tuple[Stretch, float, int]]:
+    """Yield (stretch, log C at its first lag inside, lags inside) for the lags [first, end)."""
+    for stretch in stretches:
+        low, high = max(first, stretch.first), min(end, stretch.first + stretch.count)
+        if low < high:
+            behind = low - stretch.first
+            yield (
+                stretch,
+                stretch.log_product + (behind * stretch.log_c if behind else 0.0),
+                (high - low),
+            )
+
+
+def noise_size(stretches: list[Stretch], first: int, end: int, log_unit: float) -> float:
+    """Return E / C for the noise of the lags [first, end), rounded down; log C is the unit."""
+    total = 0.0
+    for stretch, log, count in _pieces(stretches, first, end):
+        ratio = 2 * stretch.log_c
+        if math.isinf(ratio):
+            squares = 1.0
+        elif ratio == 0:
+            squares = float(count)
+        elif count * ratio > 600:
+            raise ArithmeticError("distances grow beyond all numbers")
+        else:
+            squares = math.expm1(count * ratio) / math.expm1(ratio)
+        total += (stretch.nu * math.exp(log - log_unit)) ** 2 * squares
+    return math.sqrt(total) / _UP
+
+
+def uses_of(stretches: list[Stretch], first: int, end: int, log_unit: float) -> Coins | None:
+    """Return M / C for the uses of the lags [first, end), rounded up; None if there is none."""
+    parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+    offset = 0.0
+    for stretch, log, count in _pieces(stretches, first, end):
+        largest = log if stretch.log_c <= 0 else log + (count - 1) * stretch.log_c
+        if largest - log_unit > 600:
+            raise ArithmeticError("distances grow beyond all numbers")
+        weights, counts, rest = _falling(count, abs(stretch.log_c), stretch.rate)
+        scale = stretch.reach * math.exp(largest - log_unit) * _UP
+        parts.append((scale * weights, np.full(weights.size, stretch.rate), counts))
+        offset += scale * rest
+    weights, rates, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    heavy = weights > 0
+    if not heavy.any():
+        return None
+    return Coins(weights[heavy], rates[heavy], counts[heavy], offset)
+
+
+def _falling(count: int, fall: float, rate: float) -> tuple[FloatArray, FloatArray, float]:
+    """Return weights e^-(fall j), j < count, in groups with the largest weight of each.
+
+    Groups grow with age, so that each adds about as much to the sum. The last number is the sum of
+    the weights of uses too old for a group.
+    """
+    if fall == 0:
+        return np.array([1.0]), np.array([float(count)]), 0.0
+    if math.isinf(fall):
+        return np.array([1.0]), np.array([1.0]), 0.0
+    if count <= _GROUPS // 2:
+        ages = np.arange(count, dtype=np.float64)
+        return np.exp(-fall * ages), np.ones(count), 0.0
+    logs = -2 * np.log1p(-np.arange(_GROUPS) / _GROUPS)
+    older = logs[-1] + np.arange(0.5, 20.0 - math.log(rate), 0.5)
+    ages = np.unique(np.floor(np.r_[logs, older] / fall))
+    if ages[-1] >= count:
+        ages = ages[ages < count]
+        return np.exp(-fall * ages), np.diff(np.r_[ages, count]), 0.0
+    last = ages[-1]
+    rest = math.exp(-fall * last) * -math.expm1(-fall * (count - last)) / -math.expm1(-fall)
+    return np.exp(-fall * ages[:-1]), np.diff(ages), rest
+
+
+def smoothed(coins: Coins, cap: float, rarest: float) -> SmoothedLaw:
+    """Return the law of min(M, cap) + N(0, 1), or of something larger."""
+    few = few_atoms(coins, _FEW)
+    if few is not None:
+        return type(few)(np.minimum(few.points, cap), few.masses)
+    cut = capped_atoms(coins, cap) if cap < coins.most else None
+    if cut is not None:
+        return cut
+    return SmoothedCoins(coarser(coins, _GROUPS), rarest)
+
+
+# --- the product of all blocks -------------------------------------------------------------------
+
+
+def blocks_epsilon(
+    stretches: list[Stretch],
+    edges: Edges,
+    split: tuple[int, int],
+    diameter: float,
+    claim: tuple[float, float],
+    extra: float,
+) -> Derived:
+    """Return the epsilon of (records here, records there) with these edges."""
+    claimed, delta = claim
+    rarest = _RAREST_SHARE * delta
+    parts = _single_pairs(stretches, edges.singles, split, rarest)
+    for pair in _block_pairs(stretches, edges, split, diameter, rarest):
+        parts.append((pair, 1))
+    kept = [(pair, count) for pair, count in parts if pair is not None]
+    if not kept:
+        return Derived(0.0 if extra <= delta else math.inf, COMPOSED, "nothing is left of any use")
+    counts = np.array([[float(count) for _, count in kept]])
+    rows = Rows(tuple(pair for pair, _ in kept), counts, (1.0,), extra)
+    return rows_epsilon(rows, claimed, delta)
+
+
+def _block_pairs(
+    stretches: list[Stretch],
+    edges: Edges,
+    split: tuple[int, int],
+    diameter: float,
+    rarest: float,
+) -> Iterator[LossPair | None]:
+    last = len(edges.uses) - 2
+    for i in range(last + 1):
+        noise, uses = edges.noise[i : i + 2], edges.uses[i : i + 2]
+        unit = _log_product(stretches, noise[0])
+        if math.isinf(unit):
+            yield None  # nothing of these uses is left, and no later one either
+            continue
+        size = noise_size(stretches, noise[0], noise[1], unit)
+        cap = math.inf
+        # Both runs lie in the domain after the last use of the oldest block.
+        if i == last and noise[1] <= uses[0] and math.isfinite(diameter):
+            cap = diameter * math.exp(_log_product(stretches, uses[0]) - unit) * _UP / size
+        coins = uses_of(stretches, uses[0], uses[1], unit)
+        yield None if coins is None else _pair(coins.scaled(_UP / size), split, cap, rarest)
+
+
+def _log_product(stretches: list[Stretch], lag: int) -> float:
+    """Return log C at a lag (that of the oldest step, beyond it)."""
+    for stretch in stretches:
+        behind = lag - stretch.first
+        if behind <= stretch.count:
+            return stretch.log_product + (behind * stretch.log_c if behind else 0.0)
+    raise ArithmeticError(f"no step has the lag {lag}")
+
+
+def _pair(coins: Coins, split: tuple[int, int], cap: float, rarest: float) -> LossPair:
+    here, there = split
+    right = smoothed(coins.copies(here), cap, rarest)
+    if there == 0:
+        return BlockPair(right, None, rarest)
+    left = right if here == there else smoothed(coins.copies(there), cap, rarest)
+    return BlockPair(right, left, rarest)
+
+
+def _single_pairs(
+    stretches: list[Stretch], singles: int, split: tuple[int, int], rarest: float
+) -> list[tuple[LossPair | None, int]]:
+    """Return the pairs of steps whose own noise hides their own use, equal ones together."""
+    counted: dict[tuple[float, float], int] = {}
+    for stretch, log, count in _pieces(stretches, 0, singles):
+        alive = 0 if math.isinf(log) else 1 if math.isinf(stretch.log_c) else count
+        size = (stretch.reach / stretch.nu * _UP, stretch.rate)
+        counted[size] = counted.get(size, 0) + alive
+    if len(counted) > _MOST_SINGLES:
+        counted = _rounded_up(counted)
+    return [
+        (_single(size, rate, split, rarest), count)
+        for (size, rate), count in counted.items()
+        if count
+    ]
+
+
+def _rounded_up(counted: dict[tuple[float, float], int]) -> dict[tuple[float, float], int]:
+    """Round sizes and rates up to powers of 1.0005, and further until they are few."""
+    ratio = 5e-4
+    while True:
+        found: dict[tuple[float, float], int] = {}
+        for (size, rate), count in counted.items():
+            up = math.exp(math.ceil(math.log(size) / ratio) * ratio)
+            likelier = min(1.0, math.exp(math.ceil(math.log(rate) / ratio) * ratio))
+            key = (max(size, up), max(rate, likelier))
+            found[key] = found.get(key, 0) + count
+        if len(found) <= _MOST_SINGLES:
+            return found
+        ratio *= 1.4
+
+
+def _single(size: float, rate: float, split: tuple[int, int], rarest: float) -> LossPair:
+    if split == (1, 0):
+        return GaussianPair(size) if rate == 1 else SampledPair(rate, size)
+    coins = Coins(np.array([size]), np.array([rate]), np.array([1.0]))
+    return _pair(coins, split, math.inf, rarest)
