@@ -249,9 +249,7 @@ def test_rates_by_schedule_matter_to_the_size_of_batches_only() -> None:
 @pytest.mark.parametrize("name", ["fixed_size_averaged", "every_batch"])
 def test_claims_about_groups_are_proved_twice(name: str) -> None:
     run = ridge_run(0.9, 0.2, 8.0, 300)
-    one, two = (
-        certify(run, DELTA, bounds=[bound_named(name)], group_size=size) for size in (1, 2)
-    )
+    one, two = (certify(run, DELTA, bounds=[bound_named(name)], group_size=size) for size in (1, 2))
     assert one.claimed_epsilon < two.claimed_epsilon
     verdict = verify(two.to_dict())
     assert verdict.ok, str(verdict)

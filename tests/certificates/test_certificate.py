@@ -56,7 +56,8 @@ def test_certificates_survive_json(run: Run) -> None:
     assert again.to_json() == text
     assert again.run == run
     # The proof is in the witness: another epsilon follows from the text alone.
-    assert again.curve.epsilon(1e-5) == pytest.approx(certificate.claimed_epsilon, rel=1e-9)
+    followed = again.theorem.claim(again.curve.epsilon(1e-5))
+    assert followed == pytest.approx(certificate.claimed_epsilon, rel=1e-9)
     assert again.epsilon(1e-7) > again.claimed_epsilon
 
 
@@ -171,8 +172,9 @@ def test_groups() -> None:
 def test_refusals_name_what_is_possible() -> None:
     with pytest.raises(NotApplicable, match=r"use epsilon\(delta\), delta\(epsilon\) or tradeoff"):
         SAMPLED.rdp(2.0)
-    with pytest.raises(InvalidInput, match=r"delta must lie in \(0, 1\]"):
-        SAMPLED.epsilon(0.0)
+    with pytest.raises(InvalidInput, match=r"delta must lie in \[0, 1\]"):
+        SAMPLED.epsilon(-0.1)
+    assert SAMPLED.epsilon(0.0) == math.inf
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.kind}-{run.release.name}")

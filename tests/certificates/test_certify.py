@@ -70,10 +70,10 @@ def test_unknown_bounds_are_refused() -> None:
         bound_named("magic")
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 1.5, math.nan, math.inf, True, "1e-5", None])
+@pytest.mark.parametrize("delta", [1.0, -1e-5, 1.5, math.nan, math.inf, True, "1e-5", None])
 def test_refused_deltas(delta: Any) -> None:
     for ask in (certify, compare):
-        with pytest.raises(InvalidInput, match=r"^delta must (be a real number|lie strictly betw)"):
+        with pytest.raises(InvalidInput, match=r"^delta must be (a real number|at least 0 and)"):
             ask(RIDGE, delta)
 
 

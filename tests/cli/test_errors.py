@@ -53,9 +53,12 @@ BAD: list[tuple[list[str], str]] = [
     (sgd(diameter="1", radius="1"), "state the domain once"),
     # not finite, out of range, not a number
     (sgd(delta="nan"), "delta must be a real number; got NaN"),
-    (sgd(delta="0"), "delta must lie strictly between 0 and 1; got 0"),
-    (sgd(delta="1"), "delta must lie strictly between 0 and 1; got 1"),
-    (sgd(delta="-1e-5"), "delta must lie strictly between 0 and 1"),
+    (
+        sgd(delta="0"),
+        "no bound gives a finite epsilon at delta = 0: take delta > 0, or",
+    ),
+    (sgd(delta="1"), "delta must be at least 0 and below 1; got 1"),
+    (sgd(delta="-1e-5"), "delta must be at least 0 and below 1"),
     (sgd(delta="tiny"), "Invalid value for '--delta'"),
     (sgd(n="0"), "n must be at least 1; got 0"),
     (sgd(n="-5"), "n must be at least 1; got -5"),

@@ -102,9 +102,10 @@ def test_parts_and_refusals() -> None:
     assert CURVE.loss_parts() == CURVE.parts
     with pytest.raises(NotApplicable, match=r"LossCurve is known through delta\(epsilon\) only"):
         CURVE.rdp(2.0)
-    for delta in (0.0, 1.5, math.nan):
-        with pytest.raises(InvalidInput, match=r"delta must lie in \(0, 1\]"):
+    for delta in (-0.5, 1.5, math.nan):
+        with pytest.raises(InvalidInput, match=r"delta must lie in \[0, 1\]"):
             CURVE.epsilon(delta)
+    assert CURVE.epsilon(0.0) == math.inf
     with pytest.raises(InvalidInput, match="epsilon must be at least 0"):
         CURVE.delta(-1.0)
 

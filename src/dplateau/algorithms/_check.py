@@ -67,3 +67,11 @@ def probability(name: str, value: object) -> float:
     if not 0 < number < 1:
         raise InvalidInput(f"{name} must lie strictly between 0 and 1; got {number:g}")
     return number
+
+
+def level(name: str, value: object) -> float:
+    """Return a delta of at least 0 (pure epsilon) and below 1."""
+    number = real(name, value)
+    if not 0 <= number < 1:
+        raise InvalidInput(f"{name} must be at least 0 and below 1; got {number:g}")
+    return number

@@ -43,9 +43,9 @@ class PoissonModulus(Bound):
             return "is about neighbors='add_remove'; yours is 'replace'"
         if not moduli_of(run, tail_cap(run, 1e-9)):
             return (
-                "is for losses whose steps do not contract; here the contraction that other bounds "
-                "use is never worse, or nothing but lipschitz=... was declared (say convex=True, "
-                "smoothness=..., holder=... or dissipativity=...)"
+                "is for losses whose steps do not contract, or for a bounded domain; here lagged "
+                "blocks are never worse, or nothing but lipschitz=... was declared (say "
+                "convex=True, smoothness=..., holder=... or dissipativity=...)"
             )
         return None
 
@@ -148,11 +148,15 @@ def why_no_capped_contraction(run: Run) -> str | None:
 
 
 def moduli_of(run: Run, cap: BatchCap) -> dict[str, Modulus]:
-    """Return the moduli of the capped step map that no contraction bound covers."""
+    """Return the moduli of the capped step map that lagged blocks do not cover better.
+
+    A contraction stays where there is a domain: starting a diameter apart and charging each later
+    step for its own use is the better plan in a narrow one.
+    """
     eta = run.learning_rate
     assert isinstance(eta, float)
     found = capped_step_map(run, cap).moduli(eta)
-    if why_no_capped_contraction(run) is None:
+    if math.isinf(run.diameter) and why_no_capped_contraction(run) is None:
         found.pop(CONTRACTION, None)
     return found
 

@@ -329,7 +329,8 @@ class PoissonReplaceModulus(SplitModulusBound):
 
     def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return the moduli of the capped step map."""
-        contracts = why_no_capped_contraction(run) is None
+        # In a narrow domain a start a diameter apart is better than lagged blocks.
+        contracts = math.isinf(run.diameter) and why_no_capped_contraction(run) is None
         return _settings(run, capped_step_map(run, cap), contracts, None)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:

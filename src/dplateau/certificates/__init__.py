@@ -4,7 +4,9 @@ from dplateau.certificates.calibrate import Calibration, calibrate
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import certify, compare
 from dplateau.certificates.comparison import Comparison, ComparisonRow
-from dplateau.certificates.compose import Composition, compose
+from dplateau.certificates.compose import compose
+from dplateau.certificates.composition import Composition
+from dplateau.certificates.foreign import ForeignPart, foreign
 from dplateau.certificates.needs import NoiseNeed, NoiseNeeds, noise_needed
 from dplateau.certificates.over_steps import (
     BoundOverSteps,
@@ -21,6 +23,7 @@ __all__ = [
     "ComparisonRow",
     "Composition",
     "EpsilonOverSteps",
+    "ForeignPart",
     "NoiseNeed",
     "NoiseNeeds",
     "RecordEpsilons",
@@ -29,6 +32,7 @@ __all__ = [
     "compare",
     "compose",
     "epsilon_over_steps",
+    "foreign",
     "noise_needed",
     "per_record",
 ]

@@ -107,7 +107,7 @@ def calibrate(
     True
     """
     target = _check.positive("epsilon", epsilon)
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     run = in_groups(run, group_size)
     name = _parameter(run, vary)
     search = _Search(run, name, level, None if bounds is None else tuple(bounds))

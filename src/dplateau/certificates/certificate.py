@@ -141,7 +141,7 @@ class Certificate:
             run=run_from_dict(_typed(found, "run", dict)),
             bound=bound_named(found["bound"]).name,
             claimed_epsilon=_check.nonnegative("claimed_epsilon", found["claimed_epsilon"]),
-            claimed_delta=_check.probability("claimed_delta", found["claimed_delta"]),
+            claimed_delta=_check.level("claimed_delta", found["claimed_delta"]),
             witness=_typed(found, "witness", dict),
             assumptions=tuple(map(_assumption, _typed(found, "assumptions", list))),
         )

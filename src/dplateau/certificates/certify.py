@@ -62,7 +62,7 @@ def certify(
     """
     run = in_groups(run, group_size)
     chosen = candidates(run) if bounds is None else tuple(bounds)
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     return certificate_of(run, level, survey(run, level, [b for b in chosen if b.sound]))
 
 
@@ -89,13 +89,13 @@ def compare(
     """
     run = in_groups(run, group_size)
     shown = [bound for bound in BOUNDS if bound.sound or historical]
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     return comparison_of(run, level, survey(run, level, shown))
 
 
 def survey(run: Run, delta: float, bounds: Sequence[Bound]) -> tuple[Finding, ...]:
     """Ask every bound, the tightest answer first and the refusals last."""
-    level = _check.probability("delta", delta)
+    level = _check.level("delta", delta)
     return tuple(sorted((ask(bound, run, level) for bound in bounds), key=Finding.order))
 
 
@@ -112,6 +112,11 @@ def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certi
                 assumptions=(*base_assumptions(run), *finding.bound.assumptions_for(run)),
             )
     reasons = "; ".join(f"{finding.bound.title} {finding.reason}" for finding in findings)
+    if delta == 0:
+        raise NotApplicable(
+            "no bound gives a finite epsilon at delta = 0: take delta > 0, or noise_kind='laplace' "
+            f"({reasons})"
+        )
     raise NotApplicable(f"no bound applies: {reasons}")
 
 
@@ -123,6 +128,8 @@ def comparison_of(run: Run, delta: float, findings: Sequence[Finding]) -> Compar
 def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Finding:
     """Ask one bound; with the witness of a run much like this one it answers sooner."""
     reason = bound.refusal(run)
+    if reason is None and delta == 0 and run.noise_kind == "gaussian":
+        reason = "gives no finite epsilon at delta = 0, which Gaussian noise never has"
     if reason is not None:
         return Finding(bound, None, {}, reason)
     witness = bound.plan_for(run, delta, near)

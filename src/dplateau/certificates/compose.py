@@ -1,82 +1,66 @@
-"""Several releases on the same data, accounted together."""
+"""The smallest epsilon of several releases together.
+
+Gaussian curves compose exactly, all others as privacy losses; adding up epsilons and deltas is
+what remains where nothing else is finite or better.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from typing import Any
+
+import numpy as np
 
 from dplateau.algorithms import _check
+from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.composition import (
+    METHODS,
+    Composition,
+    Entry,
+    Part,
+    Records,
+    renyi_curve,
+    row_of,
+)
+from dplateau.certificates.foreign import ForeignPart, unit_of
 from dplateau.curves import (
     BasicCompositionCurve,
     GaussianCurve,
     LossCurve,
     PrivacyCurve,
-    RenyiCurve,
-    TabulatedComposition,
+    TabulatedCurve,
+    WorstCurve,
+    tabulate,
 )
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
 
-# Beyond this epsilon e^epsilon leaves the range of floating-point numbers.
-_WIDEST_TABLE = 300.0
-_RENYI_ORDERS = (
-    1.25,
-    1.5,
-    2,
-    2.5,
-    3,
-    4,
-    5,
-    6,
-    8,
-    10,
-    12,
-    16,
-    20,
-    24,
-    32,
-    48,
-    64,
-    96,
-    128,
-    256,
-    512,
-)
+# Room for a second derivation on grids of its own, on every row of a table.
+_ROW_MARGIN = 2e-3
+# The same for numbers that have closed forms on both sides.
+_CLOSED_MARGIN = 1e-9
+Listed = list[tuple[Part, int]]
 
 
-@dataclass(frozen=True)
-class Composition:
-    """All of ``certificates`` together are (claimed_epsilon, claimed_delta)-private."""
+def compose(
+    parts: Sequence[Part],
+    delta: float,
+    *,
+    records: Records = "same",
+) -> Composition:
+    """Return the smallest epsilon at ``delta`` for releasing all ``parts``, fixed in advance.
 
-    certificates: tuple[Certificate, ...]
-    method: str
-    curve: PrivacyCurve
-    claimed_epsilon: float
-    claimed_delta: float
+    Parts are certificates, other compositions, and what :func:`foreign` makes of numbers of other
+    software. Gaussian curves compose exactly, all others as privacy losses: by their own pairs, or
+    through a table of delta(epsilon). With ``records="disjoint"`` every record is used by one part
+    only, and the worst part counts.
 
-    def epsilon(self, delta: float) -> float:
-        """Return the epsilon of all releases together at another delta."""
-        return self.curve.epsilon(delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the delta of all releases together at an epsilon."""
-        return self.curve.delta(epsilon)
-
-    def __str__(self) -> str:
-        """Show the claim in one line."""
-        count = len(self.certificates)
-        return (
-            f"{count} releases: ({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP "
-            f"by {self.method}"
-        )
-
-
-def compose(certificates: Sequence[Certificate], delta: float) -> Composition:
-    """Return the smallest epsilon at ``delta`` for releasing everything that was certified.
-
-    Gaussian curves compose exactly, privacy losses numerically (tabulated from delta(epsilon) where
-    a curve has no pairs of its own), Rényi divergences by adding up; the best that applies wins.
+    The claim is about parts that do not depend on each other's results: choosing the next one by
+    what the last one showed, with a budget in mind, needs a privacy filter, which this is not.
 
     >>> from dplateau import NoisyGD, certify
     >>> one = certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5)
@@ -84,65 +68,221 @@ def compose(certificates: Sequence[Certificate], delta: float) -> Composition:
     >>> one.claimed_epsilon < both.claimed_epsilon < 2 * one.claimed_epsilon
     True
     """
-    level = _check.probability("delta", delta)
-    if not certificates:
-        raise InvalidInput("compose needs at least one certificate")
-    relations = {(found.run.neighbors, found.run.group_size) for found in certificates}
-    if len(relations) > 1:
-        raise InvalidInput(
-            "the certificates speak of different neighbours (add_remove and replace, or groups of "
-            "different sizes); certify all runs with the same neighbors= and group_size="
+    level = _check.level("delta", delta)
+    _check.choice("records", records, ("same", "disjoint"))
+    listed = _counted(_checked_parts(parts), flat=records == "same")
+    if records == "disjoint":
+        _require_single_records(listed)
+        entries = tuple(Entry(part, count, None) for part, count in listed)
+        worst = max(_epsilon(part, level) for part, _ in listed)
+        return _smallest([Composition(entries, records, "worst part", worst, level)], level)
+    found = [f for build in (_gaussian, _losses, _renyi) for f in build(listed, level)]
+    claims = [_claim(way, level) for way in found]
+    if not any(_clearly_best(claim) for claim in claims):
+        claims += [_rows_claim(entries, level) for entries in _basic(listed, level)]
+    return _smallest(claims, level)
+
+
+def _clearly_best(claim: Composition) -> bool:
+    """Return whether adding up epsilons cannot win: it gives each part a smaller delta."""
+    laws = [(entry.law, entry.count) for entry in claim.entries if entry.law is not None]
+    if claim.method == "GDP composition" or len(laws) < len(claim.entries):
+        return claim.method == "GDP composition"
+    apart = math.fsum(count * law.epsilon(claim.claimed_delta) for law, count in laws)
+    return claim.claimed_epsilon < 0.98 * apart
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A way to account for the parts, and the room its claim leaves for a second derivation."""
+
+    method: str
+    entries: tuple[Entry, ...]
+    margin: float
+
+
+def _claim(way: _Found, delta: float) -> Composition:
+    epsilon = METHODS[way.method](way.entries).epsilon(delta) * (1 + way.margin)
+    return Composition(way.entries, "same", way.method, epsilon, delta)
+
+
+def _rows_claim(entries: tuple[Entry, ...], delta: float) -> Composition:
+    """Claim the sum of the parts' epsilons, each with room for its own second derivation."""
+    total = math.fsum(entry.count * row_of(entry)[0] for entry in entries) * (1 + 1e-15)
+    return Composition(entries, "same", "basic composition", total, delta)
+
+
+def _smallest(claims: list[Composition], delta: float) -> Composition:
+    best = min(claims, key=lambda claim: claim.claimed_epsilon, default=None)
+    if best is None or math.isinf(best.claimed_epsilon):
+        raise NotApplicable(
+            f"the parts have no finite epsilon together at delta = {delta:g}; "
+            "choose a larger delta, or certify the parts at smaller ones"
         )
-    curves = [certificate.curve for certificate in certificates]
-    found: list[tuple[float, str, PrivacyCurve]] = []
-    for method, build in _METHODS.items():
-        curve = build(curves)
-        if curve is not None:
-            found.append((curve.epsilon(level), method, curve))
-    epsilon, method, curve = min(found, key=lambda item: item[0])
-    return Composition(tuple(certificates), method, curve, epsilon, level)
+    return best
 
 
-def _gaussian(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
-    mus = [curve.mu for curve in curves if isinstance(curve, GaussianCurve)]
-    if len(mus) < len(curves):
+def _checked_parts(parts: Sequence[Any]) -> list[Part]:
+    """Refuse what cannot be composed, and parts that speak of different neighbors."""
+    if isinstance(parts, Certificate | ForeignPart | Composition):
+        raise InvalidInput("compose takes a list of parts; put this one into [ ]")
+    found = list(parts)
+    if not found:
+        raise InvalidInput("compose needs at least one part")
+    for part in found:
+        if isinstance(part, tuple) and len(part) == 2:
+            raise InvalidInput(
+                f"the pair {part!r} does not say which neighbors it is about; write "
+                f'foreign(epsilon={part[0]!r}, delta={part[1]!r}, neighbors="add_remove", name=...)'
+            )
+        if not isinstance(part, Certificate | ForeignPart | Composition):
+            raise InvalidInput(
+                "parts are certificates, compositions and what foreign(...) returns; "
+                f"got {type(part).__name__}"
+            )
+    relations = {relation for part in found for relation in _relations(part)}
+    if len({neighbors for neighbors, _ in relations}) > 1:
+        raise InvalidInput(
+            "the parts speak of different neighbors (add_remove and replace); certify all runs "
+            "with the same neighbors= (a replaced record is one removed and one added: a group "
+            "of two)"
+        )
+    if len(relations) > 1:
+        units = ", ".join(sorted(unit for _, unit in relations))
+        raise InvalidInput(
+            f"the parts speak of different units ({units}); state what protects the same unit "
+            "(certify all runs with the same group_size=)"
+        )
+    return found
+
+
+def _require_single_records(listed: Listed) -> None:
+    """Refuse larger units on disjoint records: a unit may have records in several parts."""
+    units = {unit for part, _ in listed for _, unit in _relations(part)} - {"record"}
+    if units:
+        raise InvalidInput(
+            f"disjoint records are about neighbors of one record; a {units.pop()} may be spread "
+            'over several parts (records="same" covers that)'
+        )
+
+
+def _relations(part: Part) -> Iterator[tuple[str, str]]:
+    if isinstance(part, Composition):
+        for entry in part.entries:
+            yield from _relations(entry.part)
+    elif isinstance(part, ForeignPart):
+        yield part.neighbors, part.unit
+    else:
+        yield part.run.neighbors, unit_of(part.run.group_size)
+
+
+def _counted(parts: list[Part], *, flat: bool) -> Listed:
+    """Return the different parts with their repeats; compositions on the same records dissolve."""
+    found: dict[str, tuple[Part, int]] = {}
+    keys: dict[int, str] = {}
+
+    def add(part: Part, count: int) -> None:
+        if flat and isinstance(part, Composition) and part.records == "same":
+            for entry in part.entries:
+                add(entry.part, count * entry.count)
+            return
+        if id(part) not in keys:
+            keys[id(part)] = json.dumps(part.to_dict(), sort_keys=True)
+        first, before = found.get(keys[id(part)], (part, 0))
+        found[keys[id(part)]] = (first, before + count)
+
+    for part in parts:
+        add(part, 1)
+    return list(found.values())
+
+
+def _gaussian(listed: Listed, delta: float) -> Iterator[_Found]:
+    entries = [Entry(part, n, _gaussian_law(part.curve)) for part, n in listed]
+    if all(entry.law is not None for entry in entries):
+        yield _Found("GDP composition", tuple(entries), _CLOSED_MARGIN)
+
+
+def _gaussian_law(curve: PrivacyCurve) -> GaussianCurve | None:
+    if isinstance(curve, WorstCurve):
+        laws = [_gaussian_law(inner) for inner in curve.curves]
+        known = [law for law in laws if law is not None]
+        return max(known, key=lambda law: law.mu) if len(known) == len(laws) else None
+    if not isinstance(curve, GaussianCurve):
         return None
-    return GaussianCurve(sum(mu**2 for mu in mus) ** 0.5 * (1 + 1e-15))
+    return GaussianCurve(curve.mu * (1 + _CLOSED_MARGIN))
 
 
-def _losses(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
-    parts = [curve.loss_parts() for curve in curves]
-    known = [part for part in parts if part is not None]
-    return LossCurve(sum(known, ())) if len(known) == len(curves) else None
-
-
-def _tabulated(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
-    if len(curves) == 1 or max(curve.epsilon(1e-12) for curve in curves) > _WIDEST_TABLE:
-        return None
-    return TabulatedComposition(tuple(curves))
-
-
-def _renyi(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
+def _losses(listed: Listed, delta: float) -> Iterator[_Found]:
+    share = delta / sum(count for _, count in listed)
+    if share == 0:
+        return
     try:
-        return reduce(RenyiCurve.plus, [_as_renyi(curve) for curve in curves])
+        entries = tuple(Entry(part, n, _law(part, share)) for part, n in listed)
     except NotApplicable:
-        return None
+        return
+    if not all(isinstance(entry.law, GaussianCurve) for entry in entries):
+        yield _Found("PLD composition", entries, COMPOSED_MARGIN)
 
 
-def _as_renyi(curve: PrivacyCurve) -> RenyiCurve:
-    if isinstance(curve, RenyiCurve):
+def _law(part: Part, delta: float) -> PrivacyCurve:
+    curve = part.curve
+    law = _gaussian_law(curve)
+    if law is not None:
+        return law
+    if isinstance(curve, TabulatedCurve):
         return curve
-    return RenyiCurve(_RENYI_ORDERS, tuple(curve.rdp(order) for order in _RENYI_ORDERS))
+    pairs = curve.loss_parts() if _proves_pairs(part) else None
+    if pairs is not None:
+        return LossCurve(pairs, extra_delta=curve.extra_delta)
+    return TabulatedCurve(tabulate(curve, delta, margin=_ROW_MARGIN))
 
 
-def _basic(curves: Sequence[PrivacyCurve]) -> PrivacyCurve | None:
-    return BasicCompositionCurve(tuple(curves))
+def _proves_pairs(part: Part) -> bool:
+    """Return whether a part's proof itself is about the pairs, not extended to a group."""
+    if not isinstance(part, Certificate):
+        return False
+    return part.run.group_size == 1 or part.theorem.knows_groups
 
 
-_METHODS: dict[str, Callable[[Sequence[PrivacyCurve]], PrivacyCurve | None]] = {
-    "GDP composition": _gaussian,
-    "PLD composition": _losses,
-    "PLD composition of tabulated curves": _tabulated,
-    "RDP composition": _renyi,
-    "basic composition": _basic,
-}
+def _renyi(listed: Listed, delta: float) -> Iterator[_Found]:
+    entries = tuple(Entry(part, count, None) for part, count in listed)
+    # Divergences of curves that have pairs never compose better than the pairs.
+    if delta == 0 or all(part.curve.loss_parts() is not None for part, _ in listed):
+        return
+    try:
+        renyi_curve(entries)
+    except NotApplicable:
+        return
+    yield _Found("RDP composition", entries, 0.0)
+
+
+def _basic(listed: Listed, delta: float) -> Iterator[tuple[Entry, ...]]:
+    """Split delta among the parts and add up their epsilons."""
+    curves = tuple(part.curve for part, count in listed for _ in range(count))
+    shares = BasicCompositionCurve(curves).split(delta)
+    entries, place = [], 0
+    for part, count in listed:
+        row = _row(part, min(shares[place : place + count]))
+        if row is None:
+            return
+        entries.append(Entry(part, count, row))
+        place += count
+    yield tuple(entries)
+
+
+def _row(part: Part, delta: float) -> TabulatedCurve | None:
+    """Return one (epsilon, delta) of a part."""
+    epsilon = _epsilon(part, delta)
+    if epsilon > WIDEST_EPSILON:
+        return None
+    return TabulatedCurve(TablePair.hull(np.array([epsilon]), np.array([delta])))
+
+
+def _epsilon(part: Part, delta: float) -> float:
+    """Return a part's epsilon; other than its own claim, with room for a second derivation."""
+    epsilon = part.epsilon(delta)
+    if isinstance(part, ForeignPart) or part.claimed_delta == delta:
+        return epsilon
+    if isinstance(part, Certificate):
+        return part.theorem.claim(epsilon)
+    return epsilon * (1 + COMPOSED_MARGIN)

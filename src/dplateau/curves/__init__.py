@@ -17,7 +17,7 @@ from dplateau.curves.combined import (
 from dplateau.curves.concentrated import ConcentratedCurve
 from dplateau.curves.loss import LossCurve
 from dplateau.curves.renyi import RenyiCurve
-from dplateau.curves.tabulated import TabulatedComposition
+from dplateau.curves.tabulated import TabulatedCurve, tabulate
 from dplateau.curves.used_once import RecursionCurve, Stretch, UsedOnceCurve
 
 __all__ = [
@@ -38,7 +38,8 @@ __all__ = [
     "RenyiCurve",
     "Stretch",
     "SubsampledCurve",
-    "TabulatedComposition",
+    "TabulatedCurve",
     "UsedOnceCurve",
     "WorstCurve",
+    "tabulate",
 ]

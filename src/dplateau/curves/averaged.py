@@ -43,7 +43,7 @@ class AveragedLossCurve(PrivacyCurve):
             raise InvalidInput("the weights of an average are at least 0")
 
     def epsilon(self, delta: float) -> float:
-        """Invert delta(epsilon) on compositions centred at the delta asked for."""
+        """Invert delta(epsilon) on compositions centred at the delta asked for; infinite at 0."""
         target = checked_delta(delta)
         room = target - self.extra_delta * _ROUND_UP
         if room <= 0:
@@ -79,6 +79,12 @@ class AveragedLossCurve(PrivacyCurve):
         """Return delta at many epsilons, from one family of compositions."""
         found = self._family(self._centre(centre)).deltas(epsilons, np.array(self.weights))
         return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
+
+    def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
+        """Return the pairs if there is one row: then it is a plain product."""
+        if len(self.counts) > 1 or self.weights != (1.0,):
+            return None
+        return tuple((pair, n) for pair, n in zip(self.pairs, self.counts[0], strict=True) if n)
 
     def _centre(self, delta: float) -> float:
         """Return the delta to centre on: what the failures leave of the one asked for."""

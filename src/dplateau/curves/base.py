@@ -19,8 +19,12 @@ _TRADEOFF_ROUNDS, _TRADEOFF_POINTS = 4, 8
 class PrivacyCurve(ABC):
     """An upper bound on the privacy loss of one release, at every delta.
 
-    All numbers are claims: ``delta`` and ``epsilon`` round up, ``tradeoff`` rounds down.
+    All numbers are claims: ``delta`` and ``epsilon`` round up, ``tradeoff`` rounds down. At
+    delta = 0 epsilon is infinite unless the privacy loss is bounded (Laplace noise).
     """
+
+    # What fails outright with this chance, and is charged to delta beside everything else.
+    extra_delta: float = 0.0
 
     @abstractmethod
     def delta(self, epsilon: float) -> float:
@@ -77,7 +81,8 @@ class PrivacyCurve(ABC):
     def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
         """Return the dominating pairs (and their repeats) this curve is made of, if it is so made.
 
-        Curves that have them compose exactly, as privacy-loss distributions.
+        Curves that have them compose exactly, as privacy-loss distributions; ``extra_delta`` comes
+        on top of the pairs, in both orders.
         """
         return None
 
@@ -90,9 +95,9 @@ def checked_epsilon(epsilon: float) -> float:
 
 
 def checked_delta(delta: float) -> float:
-    """Refuse a delta outside (0, 1]; delta = 0 has no finite epsilon under Gaussian noise."""
-    if math.isnan(delta) or not 0 < delta <= 1:
-        raise InvalidInput(f"delta must lie in (0, 1]; got {delta!r}")
+    """Refuse a delta outside [0, 1]; delta = 0 asks for pure epsilon."""
+    if math.isnan(delta) or not 0 <= delta <= 1:
+        raise InvalidInput(f"delta must lie in [0, 1]; got {delta!r}")
     return float(delta)
 
 

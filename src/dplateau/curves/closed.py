@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from dplateau.curves.base import (
     PrivacyCurve,
     checked_delta,
@@ -16,6 +18,7 @@ from dplateau.curves.base import (
 from dplateau.errors import InvalidInput
 from dplateau.numerics import normal
 from dplateau.numerics.pairs import DominatingPair, LaplacePair, PoissonPair
+from dplateau.numerics.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,16 @@ class GaussianCurve(PrivacyCurve):
         """Return the Gaussians' hockey-stick divergence (Dong-Roth-Su, Corollary 2.13)."""
         return float(normal.gaussian_delta(checked_epsilon(epsilon), self.mu))
 
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return all hockey sticks at once."""
+        return np.asarray(normal.gaussian_delta(np.asarray(epsilons, dtype=np.float64), self.mu))
+
     def epsilon(self, delta: float) -> float:
-        """Invert delta(epsilon), rounding up."""
-        return float(normal.gaussian_epsilon(checked_delta(delta), self.mu))
+        """Invert delta(epsilon), rounding up; infinite at delta = 0."""
+        target = checked_delta(delta)
+        if target == 0:
+            return math.inf if self.mu > 0 else 0.0
+        return float(normal.gaussian_epsilon(target, self.mu))
 
     def tradeoff(self, fpr: float) -> float:
         """Return Phi(Phi^{-1}(1 - fpr) - mu), rounded down."""
@@ -78,7 +88,7 @@ class LaplaceCurve(PrivacyCurve):
         return float(normal.laplace_delta(checked_epsilon(epsilon), self.ratio))
 
     def epsilon(self, delta: float) -> float:
-        """Invert delta(epsilon), rounding up; never above ``ratio``."""
+        """Invert delta(epsilon), rounding up; never above ``ratio``, the pure epsilon."""
         return float(normal.laplace_epsilon(checked_delta(delta), self.ratio))
 
     def tradeoff(self, fpr: float) -> float:

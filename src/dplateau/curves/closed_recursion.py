@@ -33,6 +33,8 @@ class ClosedRecursionCurve(PrivacyCurve):
     def epsilon(self, delta: float) -> float:
         """Return the closed form."""
         level = checked_delta(delta)
+        if level == 0:
+            return math.inf
         odds = self.sampling_rate * (1 - level) / level
         return self.mu * (self.mu / 2 + math.sqrt(2 * math.log1p(odds))) * _UP
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon, checked_size
+from dplateau.curves.base import (
+    PrivacyCurve,
+    checked_delta,
+    checked_epsilon,
+    checked_size,
+)
 from dplateau.errors import InvalidInput
 from dplateau.numerics.solve import smallest_where
 from dplateau.numerics.types import FloatArray
 
 _ROUND_UP = 1 + 1e-13
+# Deltas tried where only epsilon(delta) has a formula: any list is valid.
+_LEVELS = 500
 
 
 @dataclass(frozen=True)
@@ -41,10 +49,19 @@ class MixtureCurve(PrivacyCurve):
         parts = (w * c.delta(eps) for w, c in zip(self.weights, self.curves, strict=True) if w > 0)
         return min(1.0, math.fsum([*parts, self.extra_delta]) * _ROUND_UP)
 
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return the average of all parts' deltas."""
+        pairs = zip(self.weights, self.curves, strict=True)
+        total = sum(w * curve.deltas(epsilons, centre) for w, curve in pairs if w > 0)
+        return np.minimum((total + self.extra_delta) * _ROUND_UP, 1.0)
+
     def epsilon(self, delta: float) -> float:
         """Invert delta(epsilon), rounding up; infinite if ``extra_delta`` alone exceeds delta."""
         target = checked_delta(delta)
         room = target - self.extra_delta * _ROUND_UP
+        if target == 0 and self.extra_delta == 0:
+            used = zip(self.weights, self.curves, strict=True)
+            return max(curve.epsilon(0.0) for weight, curve in used if weight > 0)
         if room <= 0:
             return math.inf
         # Every part at the room left is enough for the average: a bracket that always holds.
@@ -69,7 +86,10 @@ class BestCurve(PrivacyCurve):
 
 @dataclass(frozen=True)
 class WorstCurve(PrivacyCurve):
-    """The maximum of the curves of several cases, one of which is the true one."""
+    """The maximum of the curves of several cases, one of which is the true one.
+
+    For instance: how a group is split, or which of several releases has the record in its data.
+    """
 
     curves: tuple[PrivacyCurve, ...]
 
@@ -77,13 +97,21 @@ class WorstCurve(PrivacyCurve):
         """Return the largest delta."""
         return max(curve.delta(epsilon) for curve in self.curves)
 
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return the largest of all curves' deltas."""
+        return np.asarray(np.max([c.deltas(epsilons, centre) for c in self.curves], axis=0))
+
     def epsilon(self, delta: float) -> float:
         """Return the largest epsilon."""
         return max(curve.epsilon(delta) for curve in self.curves)
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
-        """Return the largest delta at every epsilon."""
-        return np.asarray(np.max([curve.deltas(epsilons, centre) for curve in self.curves], axis=0))
+    def tradeoff(self, fpr: float) -> float:
+        """Return the smallest error rate."""
+        return min(curve.tradeoff(fpr) for curve in self.curves)
+
+    def rdp(self, alpha: float) -> float:
+        """Return the largest divergence."""
+        return max(curve.rdp(alpha) for curve in self.curves)
 
 
 @dataclass(frozen=True)
@@ -110,9 +138,20 @@ class GroupCurve(PrivacyCurve):
         log_sum = float(np.logaddexp.reduce(steps))
         return min(1.0, math.exp(min(0.0, log_sum + math.log(one))) * _ROUND_UP)
 
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return all sums at once."""
+        each = np.asarray(epsilons, dtype=np.float64) / self.size
+        one = self.curve.deltas(each, centre / self.size)
+        logs = np.logaddexp.reduce(np.arange(self.size)[:, None] * each, axis=0)
+        with np.errstate(divide="ignore"):
+            total = np.exp(np.minimum(logs + np.log(one), 0.0))
+        return np.asarray(np.minimum(total * (1 + 1e-12), 1.0))
+
     def epsilon(self, delta: float) -> float:
         """Invert delta(epsilon), rounding up."""
         target = checked_delta(delta)
+        if target == 0:
+            return self.size * self.curve.epsilon(0.0) * _ROUND_UP
         return _searched_epsilon(self, target, max(1e-3, self.curve.epsilon(target)))
 
 
@@ -178,9 +217,17 @@ class AdvancedCompositionCurve(PrivacyCurve):
     count: int
 
     def epsilon(self, delta: float) -> float:
-        """Return the best over the shares of delta."""
+        """Return the best over the shares of delta; infinite at delta = 0."""
         target = checked_delta(delta)
+        if target == 0:
+            return math.inf
         return min(self._epsilon_at(target, share) for share in (0.5, 0.1, 0.01, 0.9, 0.99))
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return the least delta of a fine list whose epsilon is small enough."""
+        levels, reached = _staircase(self, centre)
+        place = np.searchsorted(reached, epsilons, side="right") - 1
+        return np.where(place >= 0, levels[np.maximum(place, 0)], 1.0)
 
     def _epsilon_at(self, target: float, share: float) -> float:
         each = self.step.epsilon(target * (1 - share) / self.count)
@@ -190,6 +237,13 @@ class AdvancedCompositionCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Invert epsilon(delta), rounding up."""
         return _delta_where(self, checked_epsilon(epsilon))
+
+
+@lru_cache(maxsize=4)
+def _staircase(curve: PrivacyCurve, centre: float) -> tuple[FloatArray, FloatArray]:
+    """Return falling deltas and an epsilon for each, never falling."""
+    levels = np.geomspace(1.0, centre * 1e-6, _LEVELS)
+    return levels, np.maximum.accumulate([curve.epsilon(float(level)) for level in levels])
 
 
 def _searched_epsilon(curve: PrivacyCurve, delta: float, first: float) -> float:
@@ -218,18 +272,27 @@ class BasicCompositionCurve(PrivacyCurve):
 
     def epsilon(self, delta: float) -> float:
         """Return the best sum of epsilons over the splits tried."""
-        target = checked_delta(delta)
-        if len(self.curves) == 1:
-            return self.curves[0].epsilon(target)
-        equal = [1.0 / len(self.curves)] * len(self.curves)
-        # A release with a steeper curve profits more from a larger share of delta.
-        gains = [max(1e-12, c.epsilon(target / 100) - c.epsilon(target)) for c in self.curves]
-        tilted = [gain / sum(gains) for gain in gains] if math.isfinite(sum(gains)) else equal
-        return min(self._sum(target, shares) for shares in (equal, tilted)) * _ROUND_UP
+        return self._sum(self.split(delta)) * (_ROUND_UP if len(self.curves) > 1 else 1)
 
-    def _sum(self, delta: float, shares: list[float]) -> float:
-        pairs = zip(self.curves, shares, strict=True)
-        return math.fsum(curve.epsilon(delta * share * (1 - 1e-12)) for curve, share in pairs)
+    def split(self, delta: float) -> list[float]:
+        """Return the delta given to each release."""
+        target, count = checked_delta(delta), len(self.curves)
+        if count == 1 or target == 0:
+            return [target] * count
+        equal = [target / count * (1 - 1e-12)] * count
+        # A release with a steeper curve profits more from a larger share of delta.
+        gain = {c: max(1e-12, c.epsilon(target / 100) - c.epsilon(target)) for c in self.curves}
+        total = math.fsum(gain[curve] for curve in self.curves)
+        if len(gain) == 1 or not math.isfinite(total):
+            return equal
+        tilted = [target * gain[curve] / total * (1 - 1e-12) for curve in self.curves]
+        return min(equal, tilted, key=self._sum)
+
+    def _sum(self, deltas: list[float]) -> float:
+        """Return the sum of epsilons; equal releases are asked once."""
+        asked = set(zip(self.curves, deltas, strict=True))
+        epsilons = {(curve, delta): curve.epsilon(delta) for curve, delta in asked}
+        return math.fsum(epsilons[one] for one in zip(self.curves, deltas, strict=True))
 
     def delta(self, epsilon: float) -> float:
         """Invert epsilon(delta), rounding up."""

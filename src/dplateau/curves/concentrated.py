@@ -42,6 +42,8 @@ class ConcentratedCurve(PrivacyCurve):
         target = checked_delta(delta)
         if self.rate == 0:
             return 0.0
+        if target == 0:
+            return math.inf
         return (self.rate + 2 * math.sqrt(-self.rate * math.log(target))) * (1 + 1e-13)
 
     def rdp(self, alpha: float) -> float:

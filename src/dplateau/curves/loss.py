@@ -38,7 +38,10 @@ class LossCurve(PrivacyCurve):
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of a composition centred where its delta is the one asked for."""
-        room = min(checked_delta(delta), 1 - 1e-16) - self.extra_delta * _ROUND_UP
+        target = checked_delta(delta)
+        if target == 0 == self.extra_delta:
+            return math.fsum(n * pair.largest_loss for pair, n in self.parts if n) * (1 + 1e-14)
+        room = min(target, 1 - 1e-16) - self.extra_delta * _ROUND_UP
         if room <= 0:
             return math.inf
         return self._composed(room).epsilon(room)
@@ -67,9 +70,9 @@ class LossCurve(PrivacyCurve):
         found = self._composed(centre).delta(epsilons)
         return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
 
-    def loss_parts(self) -> Parts | None:
-        """Return the parts themselves, unless something can fail beside them."""
-        return self.parts if self.extra_delta == 0 else None
+    def loss_parts(self) -> Parts:
+        """Return the parts themselves."""
+        return self.parts
 
     def _composed(self, target: float) -> PldResult:
         centre = min(max(target, SMALLEST_TARGET), LARGEST_TARGET)

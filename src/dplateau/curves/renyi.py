@@ -44,9 +44,10 @@ class RenyiCurve(PrivacyCurve):
 
     def epsilon(self, delta: float) -> float:
         """Return the smallest epsilon over orders, by the optimal conversion."""
-        return conversions.rdp_epsilon(
-            np.array(self.orders), np.array(self.values), checked_delta(delta)
-        )[0]
+        target = checked_delta(delta)
+        if target == 0:
+            return math.inf
+        return conversions.rdp_epsilon(np.array(self.orders), np.array(self.values), target)[0]
 
     def delta(self, epsilon: float) -> float:
         """Return the smallest delta over orders, by the optimal conversion."""

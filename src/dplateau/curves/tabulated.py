@@ -1,69 +1,98 @@
-"""Composition of curves of which only delta(epsilon) is known."""
+"""Curves known as a table of delta(epsilon), and the table of any curve.
+
+A table is what lets a curve without pairs of its own be composed with others, travel in a file and
+be checked there, row by row.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
-from dplateau.numerics.privacy_loss import ComposedLoss, LossPmf, compose
+from dplateau.errors import NotApplicable
+from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
 from dplateau.numerics.types import FloatArray
 
-_POINTS = 1500
-_SMALLEST_CENTRE = 1e-200
+# Rows of a table, placed evenly in epsilon and evenly in log delta: the first follow the middle of
+# a law, the others a long tail.
+_ROWS = 96
+_SCOUTS = 100
+# What the last row may leave over, as a share of the delta a part can be given.
+_TAIL_SHARE = 1e-4
+# A second accuracy: most of a law decides about many releases, whatever delta is.
+_MIDDLE = 1e-3
 
 
 @dataclass(frozen=True)
-class TabulatedComposition(PrivacyCurve):
-    """Several releases, each replaced by a symmetric pair of laws that its delta curve dominates.
+class TabulatedCurve(PrivacyCurve):
+    """The smallest curve that a table of (epsilon, delta), valid in both orders, proves.
 
-    A curve delta(epsilon) that holds in both orders is that of some symmetric pair (Zhu, Dong and
-    Wang, 2022, Proposition 9). Between the points of a grid it is replaced by its chord in
-    e^epsilon, which lies above it (connect the dots), and the pairs compose as privacy losses.
+    >>> curve = TabulatedCurve(TablePair.hull(np.array([1.0]), np.array([1e-5])))
+    >>> curve.epsilon(1e-5) == 1.0, curve.epsilon(1e-6) == math.inf
+    (True, True)
     """
 
-    curves: tuple[PrivacyCurve, ...]
-
-    def epsilon(self, delta: float) -> float:
-        """Return the epsilon of the composed laws."""
-        target = checked_delta(delta)
-        centre = min(max(target, _SMALLEST_CENTRE), 0.5)
-        return _composed(self.curves, centre).epsilon(min(target, 1 - 1e-16))
+    pair: TablePair
 
     def delta(self, epsilon: float) -> float:
-        """Return the smallest delta over compositions tabulated for several deltas."""
-        eps = np.array(checked_epsilon(epsilon))
-        centres = (1e-3, 1e-6, 1e-10)
-        return min(float(_composed(self.curves, centre).delta(eps)) for centre in centres)
+        """Return the chord in e^epsilon between two rows."""
+        return float(self.pair.delta(np.array(checked_epsilon(epsilon)), "remove"))
+
+    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+        """Return all chords at once."""
+        return self.pair.delta(np.asarray(epsilons), "remove")
+
+    def epsilon(self, delta: float) -> float:
+        """Invert the chords, rounding up; infinite below the last row's delta."""
+        target, deltas = checked_delta(delta), np.array(self.pair.deltas)
+        if target < deltas[-1]:
+            return math.inf
+        after = int(np.argmax(deltas <= target))
+        high = self.pair.epsilons[after]
+        if after == 0 or target == deltas[after]:
+            return high
+        low = self.pair.epsilons[after - 1]
+        share = (deltas[after - 1] - target) / (deltas[after - 1] - deltas[after]) * (1 + 1e-14)
+        return min(high, (low + math.log1p(share * math.expm1(high - low))) * (1 + 1e-14))
+
+    def loss_parts(self) -> tuple[tuple[TablePair, int], ...]:
+        """Return the pair itself."""
+        return ((self.pair, 1),)
 
 
-@lru_cache(maxsize=8)
-def _composed(curves: tuple[PrivacyCurve, ...], centre: float) -> ComposedLoss:
-    # One grid for all: wide enough for the widest curve's tail, fine enough for the narrowest.
-    share = centre * 1e-4
-    top = max(curve.epsilon(share) for curve in curves)
-    if math.isinf(top):
-        top = max(curve.epsilon(centre / len(curves)) for curve in curves) * 2
-    step = max(top, 1e-9) / _POINTS
-    grid = step * np.arange(_POINTS + 1, dtype=np.float64)
-    laws = [law_of(curve.deltas(grid, centre), step) for curve in curves]
-    return compose([(law, 1) for law in laws], target_delta=centre)
+def tabulate(curve: PrivacyCurve, delta: float, *, margin: float = 0.0) -> TablePair:
+    """Return a table of ``curve``, fine enough to compose it where one part's share is ``delta``.
 
-
-def law_of(deltas: FloatArray, step: float) -> LossPmf:
-    """Return the symmetric law of the loss whose delta has these values at 0, step, 2 step ...
-
-    Slopes in e^epsilon give the second law's mass at each point; a slope that falls, which is
-    rounding, is taken to stay, which only raises delta.
+    Deltas are raised by the share ``margin`` of themselves. A curve that does not get below
+    ``delta`` within the range of a table is refused.
     """
-    falling = np.minimum.accumulate(deltas)
-    points = np.exp(step * np.arange(falling.size))
-    slopes = np.append(np.diff(falling) / np.diff(points), 0.0)
-    second = np.maximum(np.diff(slopes), 0.0)
-    first = second * points[1:]
-    rest = max(0.0, 1.0 - float(falling[-1]) - float((first + second).sum()))
-    masses = np.r_[second[::-1], rest, first]
-    return LossPmf(step, -second.size, masses * (1 + 1e-12), float(falling[-1]))
+    epsilons = _rows(curve, delta)
+    deltas = _read(curve, epsilons, delta) * (1 + margin)
+    return TablePair.hull(epsilons, np.minimum(deltas, 1.0))
+
+
+def _rows(curve: PrivacyCurve, delta: float) -> FloatArray:
+    """Return where to read the curve: up to where what is left is lost without regret."""
+    scout = np.r_[0.0, np.geomspace(1e-6, WIDEST_EPSILON, _SCOUTS)]
+    # What holds at one epsilon holds at every larger one, whatever a loose curve says there.
+    found = np.minimum.accumulate(curve.deltas(scout, delta))
+    if not found[-1] < delta:
+        raise NotApplicable(
+            f"no table of this curve: its delta is {found[-1]:.3g} at epsilon "
+            f"{WIDEST_EPSILON:g}, which is not below {delta:.3g}"
+        )
+    top = scout[int(np.argmax(found <= found[-1] * 1.001 + _TAIL_SHARE * delta))]
+    even = np.linspace(0.0, top, _ROWS + 1)
+    logs = np.log(np.maximum(np.minimum.accumulate(curve.deltas(even, delta)), 1e-300))
+    levels = np.linspace(logs[0], logs[-1], _ROWS // 2)
+    return np.unique(np.r_[even, np.interp(-levels, -logs, even)])
+
+
+def _read(curve: PrivacyCurve, epsilons: FloatArray, delta: float) -> FloatArray:
+    """Return the smaller of two readings: curves are sharp around the delta they centre on."""
+    tail = curve.deltas(epsilons, delta)
+    middle = min(_MIDDLE, float(tail[0]) / 10)
+    return tail if middle < 100 * delta else np.minimum(tail, curve.deltas(epsilons, middle))

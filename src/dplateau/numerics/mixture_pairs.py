@@ -51,6 +51,11 @@ class MixturePair:
         """No move at all."""
         return self.up.points[-1] == 0.0 == self.down.points[-1]
 
+    @property
+    def largest_loss(self) -> float:
+        """Unbounded unless both laws are the same."""
+        return 0.0 if self.trivial else math.inf
+
     def loss(self, point: FloatArray) -> FloatArray:
         """``log P/Q`` at a point of the line."""
         return self._up.moments(point)[0] - self._down.moments(-point)[0]

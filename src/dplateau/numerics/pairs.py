@@ -53,6 +53,10 @@ class DominatingPair(Protocol):
     def trivial(self) -> bool:
         """Whether both laws are the same."""
 
+    @property
+    def largest_loss(self) -> float:
+        """The pure epsilon: no loss is larger, in either order; infinite under Gaussian noise."""
+
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
         """Hockey-stick divergence at every real ``epsilon``."""
 
@@ -92,6 +96,11 @@ class PoissonPair:
     def trivial(self) -> bool:
         """No shift, and no record that could move the state."""
         return self.shift == 0.0 and (self.sampling_rate == 0.0 or self.step == 0.0)
+
+    @property
+    def largest_loss(self) -> float:
+        """Unbounded unless both laws are the same."""
+        return 0.0 if self.trivial else math.inf
 
     def loss(self, point: FloatArray) -> FloatArray:
         """``log P/Q`` at a point of the line."""
@@ -226,6 +235,11 @@ class SubsampledGaussianPair:
         """Nothing to absorb, and a record that is never sampled or that moves nothing."""
         return self._half.trivial
 
+    @property
+    def largest_loss(self) -> float:
+        """Unbounded unless both laws are the same."""
+        return 0.0 if self.trivial else math.inf
+
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
         """Both pieces, extended to negative ``epsilon`` by symmetry."""
         eps = np.asarray(epsilon, dtype=np.float64)
@@ -305,6 +319,12 @@ class LaplacePair:
     def trivial(self) -> bool:
         """A record that is never sampled, or that moves nothing."""
         return self.sampling_rate == 0.0 or self.ratio == 0.0
+
+    @property
+    def largest_loss(self) -> float:
+        """The larger atom, rounded up."""
+        low, high = self._ends()
+        return max(-low, high, 0.0) * (1.0 + _ROUND)
 
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
         """Hockey stick of the mixture, from the closed form for two Laplace laws."""

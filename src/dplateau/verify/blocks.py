@@ -26,7 +26,7 @@ from dplateau.verify import reading
 from dplateau.verify._dp_accounting import FloatArray
 from dplateau.verify.block_pairs import BlockPair
 from dplateau.verify.claims import COMPOSED, Case, Derived
-from dplateau.verify.compose import Rows
+from dplateau.verify.compose import Curve, Rows
 from dplateau.verify.facts import Blocks, blocks_of, stages, together
 from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
@@ -53,6 +53,8 @@ _FEW = 1500
 _GROUPS = 4000
 # Single steps of different sizes that are composed each on its own.
 _MOST_SINGLES = 150
+# Logarithms of products beyond this are not followed.
+_LARGEST_LOG = 300.0
 # Rounding of weights, far above that of the arithmetic.
 _UP = 1 + 1e-12
 # Losses rarer than this share of delta are not told apart.
@@ -114,8 +116,17 @@ def _derived(case: Case, run: Run, splits: list[tuple[int, int]]) -> Derived:
         blocks_epsilon(stretches, edges, split, diameter, (case.epsilon, case.delta), extra)
         for split in splits
     ]
-    worst = max(found, key=lambda derived: derived.epsilon)
-    return replace(worst, excess=_EXCESS)
+    worst = replace(max(found, key=lambda derived: derived.epsilon), excess=_EXCESS)
+    if len(found) == 1:
+        return worst
+    # No split need be the worst one everywhere.
+    nears = [derived.near for derived in found if derived.near is not None]
+
+    def near(epsilon: float, delta: float) -> Curve:
+        curves = [one(epsilon, delta) for one in nears]
+        return lambda eps: max((curve(eps) for curve in curves), default=extra)
+
+    return replace(worst, rows=None, near=near)
 
 
 # --- the run, by lag -----------------------------------------------------------------------------
@@ -172,12 +183,10 @@ def _require_limits(case: Case, run: Run, rates: Blocks) -> tuple[int, int, floa
             # Fewer than ``floor`` in means more than ``common - floor`` out.
             out = common - floor
             chance += steps * (binomial_tail(out, common, 1 - rate) if out >= 0 else 1.0)
-    extra = chance * _UP
-    if "extra_delta" in witness:
-        stored = reading.number(witness, "extra_delta")
-        detail = f"stored {stored:.9g}, derived {chance:.9g}"
-        ledger.require("batches beyond their limits", stored >= chance * (1 - 1e-9), detail)
-        extra = max(extra, stored)
+    stored = reading.number(witness, "extra_delta")
+    detail = f"stored {stored:.9g}, derived {chance:.9g}"
+    ledger.require("batches beyond their limits", stored >= chance * (1 - 1e-9), detail)
+    extra = max(chance * _UP, stored)
     ledger.require("batch limits", extra < case.delta, f"broken with chance {extra:.3g}")
     return floor, cap, extra
 
@@ -242,26 +251,48 @@ def noise_size(stretches: list[Stretch], first: int, end: int, log_unit: float) 
             squares = 1.0
         elif ratio == 0:
             squares = float(count)
-        elif count * ratio > 600:
-            raise ArithmeticError("distances grow beyond all numbers")
         else:
-            squares = math.expm1(count * ratio) / math.expm1(ratio)
-        total += (stretch.nu * math.exp(log - log_unit)) ** 2 * squares
+            # Noise of steps from which distances grow beyond all numbers may be left out.
+            exponent = min(count * ratio, _LARGEST_LOG)
+            squares = math.expm1(exponent) / math.expm1(ratio)
+        grown = min(log - log_unit, _LARGEST_LOG / 2)
+        total += (stretch.nu * math.exp(grown)) ** 2 * squares
     return math.sqrt(total) / _UP
 
 
-def uses_of(stretches: list[Stretch], first: int, end: int, log_unit: float) -> Coins | None:
-    """Return M / C for the uses of the lags [first, end), rounded up; None if there is none."""
+def uses_of(
+    stretches: list[Stretch], first: int, end: int, log_unit: float, most: float = math.inf
+) -> Coins | None:
+    """Return M / C for the uses of the lags [first, end), rounded up; None if there is none.
+
+    A use that alone moves further than ``most`` counts as ``most``.
+    """
     parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     offset = 0.0
     for stretch, log, count in _pieces(stretches, first, end):
-        largest = log if stretch.log_c <= 0 else log + (count - 1) * stretch.log_c
-        if largest - log_unit > 600:
+        log = log - log_unit + math.log(stretch.reach * _UP)
+        if stretch.log_c > 0:
+            # Older uses weigh more: those beyond the most are alike.
+            within = (
+                math.floor((math.log(most) - log) / stretch.log_c) + 1 if most < math.inf else count
+            )
+            within = min(max(within, 0), count)
+            if within < count:
+                alike = (
+                    np.array([most]),
+                    np.array([stretch.rate]),
+                    np.array([float(count - within)]),
+                )
+                parts.append(alike)
+            count, log = within, log + (within - 1) * stretch.log_c
+        if count == 0:
+            continue
+        if log > _LARGEST_LOG:
             raise ArithmeticError("distances grow beyond all numbers")
         weights, counts, rest = _falling(count, abs(stretch.log_c), stretch.rate)
-        scale = stretch.reach * math.exp(largest - log_unit) * _UP
-        parts.append((scale * weights, np.full(weights.size, stretch.rate), counts))
-        offset += scale * rest
+        weights = np.minimum(math.exp(log) * weights, most)
+        parts.append((weights, np.full(weights.size, stretch.rate), counts))
+        offset += math.exp(log) * rest
     weights, rates, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     heavy = weights > 0
     if not heavy.any():
@@ -348,7 +379,7 @@ def _block_pairs(
         # Both runs lie in the domain after the last use of the oldest block.
         if i == last and noise[1] <= uses[0] and math.isfinite(diameter):
             cap = diameter * math.exp(_log_product(stretches, uses[0]) - unit) * _UP / size
-        coins = uses_of(stretches, uses[0], uses[1], unit)
+        coins = uses_of(stretches, uses[0], uses[1], unit, cap * size)
         yield None if coins is None else _pair(coins.scaled(_UP / size), split, cap, rarest)
 
 

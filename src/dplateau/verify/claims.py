@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dplateau.algorithms import Run
+from dplateau.verify.compose import Curve, Rows
 from dplateau.verify.report import Ledger
 
 # How far a claim may lie above the derived epsilon, relatively, and still be this proof's own.
@@ -26,7 +27,12 @@ COMPOSED_TINY = 5e-2
 
 @dataclass(frozen=True)
 class Derived:
-    """The epsilon that the theorem gives with the certificate's witness."""
+    """The epsilon that the theorem gives with the certificate's witness.
+
+    What else is known of the whole curve serves compositions: that it is ``mu``-GDP, that it is an
+    average of products of pairs (``rows``), or an upper bound that is sharp ``near`` an (epsilon,
+    delta).
+    """
 
     epsilon: float
     excess: float
@@ -34,6 +40,9 @@ class Derived:
     # Epsilon at a delta if every distance were so many times as long, where that is known: a group
     # moves the centre of Gaussian and Laplace noise as often as it has records.
     stretched: Callable[[int, float], float] | None = None
+    mu: float | None = None
+    rows: Rows | None = None
+    near: Callable[[float, float], Curve] | None = None
 
 
 @dataclass(frozen=True)

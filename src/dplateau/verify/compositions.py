@@ -104,9 +104,21 @@ def pld_composition(case: Case) -> Derived:
         # One record removed and one added: (2 eps, (1 + e^eps) delta).
         single = replace(case, run=run.replace(neighbors="add_remove"))
         uses = [(_pair(single.run, far, rate), count) for far, rate, count in _uses(single)]
+        if case.delta == 0:
+            return _pure(case, uses, 2)
         return released_epsilon_of_two(uses, case.epsilon, case.delta)
     parts = [(_pair(run, distance, rate), count) for distance, rate, count in _uses(case)]
+    if case.delta == 0:
+        return _pure(case, parts, 1)
     return released_epsilon(parts, case.epsilon, case.delta)
+
+
+def _pure(case: Case, parts: list[tuple[LossPair, int]], times: int) -> Derived:
+    """Add up the largest losses, which only Laplace noise has."""
+    case.ledger.require("pure", case.run.noise_kind == "laplace", "delta = 0 needs bounded losses")
+    ends = [(pair.reach(0.0, order), n) for pair, n in parts for order in (0, 1)]
+    total = max(math.fsum(n * high for (_, high), n in ends[order::2]) for order in (0, 1))
+    return Derived(times * total, CLOSED, "sum of the largest losses")
 
 
 def _pair(run: Run, distance: float, rate: float) -> LossPair:

@@ -12,19 +12,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from dplateau.algorithms import Cyclic, LastIterate, OnePass, RandomStop, Release, Run, Scheme
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
 from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
+from dplateau.verify.compose import Rows
 from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
     distance_factor,
+    least_share,
     require_constant,
     require_contraction,
     require_usual_rate,
     smallest_batch,
 )
+from dplateau.verify.losses import LaplacePair
 from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP, epsilon_at, gaussian_delta, laplace_delta
 from dplateau.verify.renyi import sampled_epsilon
@@ -112,7 +117,11 @@ def _last_record(case: Case, facts: Facts) -> Derived:
 
     epsilon = epsilon_at(lambda eps: facts.stick(eps, facts.step), case.delta, case.epsilon)
     how = f"one use, moved by {facts.step:.9g} of the noise"
-    return Derived(float(epsilon), CLOSED, how, stretched)
+    if not facts.laplace:
+        return Derived(float(epsilon), CLOSED, how, stretched, mu=float(facts.step))
+    pair = LaplacePair(float(facts.step), 1.0)
+    rows = Rows((pair,), np.ones((1, 1)), (1.0,), 0.0)
+    return Derived(float(epsilon), CLOSED, how, stretched, rows=rows)
 
 
 # --- averages over the number of later steps -----------------------------------------------------
@@ -289,7 +298,8 @@ def _one_use(
     if bounded:
         _require_domain(case)
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, smallest_batch(run) / run.batch_size, 1.0)
+    least = least_share(run, smallest_batch(run), used=False)
+    maps = StepLosses(run.loss, run.l2, least, 1.0)
     return _facts(case, run, stage, maps, shifts=shifts)
 
 

@@ -25,7 +25,8 @@ def gaussian_derived(mu: float, delta: float) -> Derived:
     def stretched(size: int, level: float) -> float:
         return float(gaussian_epsilon(size * mu, level))
 
-    return Derived(stretched(1, delta), CLOSED, f"{mu:.9g}-GDP, in fifty digits", stretched)
+    how = f"{mu:.9g}-GDP, in fifty digits"
+    return Derived(stretched(1, delta), CLOSED, how, stretched, mu=mu)
 
 
 def group_derived(case: Case, theorem: Theorem) -> Derived:
@@ -39,12 +40,14 @@ def group_derived(case: Case, theorem: Theorem) -> Derived:
     share = case.epsilon / size
     log_sum = _log_geometric(share, size)
     level = case.delta * math.exp(-log_sum)
-    case.ledger.require("delta of one record", level > 1e-300, f"{level:.3g}")
+    pure = case.delta == 0
+    case.ledger.require("delta of one record", pure or level > 1e-300, f"{level:.3g}")
     one = replace(case, run=_one_record(case.run), epsilon=share, delta=level)
     found = theorem(one)
     if found.stretched is not None:
         how = f"{found.how}, at {size} times the distance"
-        return Derived(found.stretched(size, case.delta), found.excess, how)
+        mu = None if found.mu is None else size * found.mu
+        return Derived(found.stretched(size, case.delta), found.excess, how, mu=mu)
     how = f"{found.how}, for each of {size} records at delta {level:.3g}"
     return Derived(size * found.epsilon, max(found.excess, _EXCESS), how)
 

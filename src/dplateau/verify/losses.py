@@ -176,6 +176,58 @@ class LaplacePair:
 
 
 @dataclass(frozen=True)
+class TableLoss:
+    """The smallest symmetric curve above rows (epsilon, delta), convex in e^epsilon.
+
+    A hockey stick is convex in e^epsilon, so it lies below every chord between two rows, and below
+    the chords to the mirror images of rows, delta(-e) = 1 - e^-e + e^-e delta(e).
+    """
+
+    rows: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, rows: list[tuple[float, float]]) -> TableLoss:
+        """Return the lower hull of the rows and of what their mirror images say at zero."""
+        at_zero = min(1 - (1 - delta) * 2 / (1 + math.exp(eps)) for eps, delta in rows)
+        hull = [(0.0, at_zero * (1 + 1e-14))]
+        for eps, delta in sorted(rows):
+            while len(hull) > 1 and _chord(hull[-2], (eps, delta), hull[-1][0]) <= hull[-1][1]:
+                hull.pop()
+            if eps > 0 and delta < hull[-1][1]:
+                hull.append((eps, delta))
+        return cls(tuple(hull))
+
+    @property
+    def symmetric(self) -> bool:
+        """The rows hold in both orders."""
+        return True
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return the chords, reflected below zero; constant after the last row."""
+        eps, deltas = np.array(self.rows).T
+        size = np.abs(epsilons)
+        inside = np.minimum(size, eps[-1])
+        left = np.clip(np.searchsorted(eps, inside, side="right") - 1, 0, max(eps.size - 2, 0))
+        right = np.minimum(left + 1, eps.size - 1)
+        gap = np.where(right > left, np.expm1(eps[right] - eps[left]), 1.0)
+        share = np.clip(np.expm1(inside - eps[left]) / gap, 0.0, 1.0) * (1 - 1e-14)
+        upper = deltas[left] - share * (deltas[left] - deltas[right])
+        found: FloatArray = np.where(epsilons >= 0, upper, -np.expm1(-size) + np.exp(-size) * upper)
+        return found
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return the last row that still tells something, on both sides."""
+        eps, deltas = np.array(self.rows).T
+        end = float(eps[int(np.argmax(deltas <= deltas[-1] + right))])
+        return -max(end, 1e-9), max(end, 1e-9)
+
+
+def _chord(first: tuple[float, float], last: tuple[float, float], eps: float) -> float:
+    share = math.expm1(eps - first[0]) / math.expm1(last[0] - first[0])
+    return first[1] - share * (first[1] - last[1])
+
+
+@dataclass(frozen=True)
 class SwappedPair:
     """Two records m apart, in the batch of both neighbours with chance q, beside a shift a.
 

@@ -48,6 +48,8 @@ def epsilon_at(curve: Curve, delta: Precise, guess: float = 1.0) -> Precise:
 
     def excess(epsilon: Precise) -> Precise:
         value = curve(epsilon)
+        if value > 0 and target == 0:  # pure epsilon: where the curve vanishes
+            return MP.mpf(1000)
         # A curve may vanish (Laplace): any finite negative number keeps the search going.
         return MP.log(value / target) if value > 0 else MP.mpf(-1000)
 

@@ -10,11 +10,14 @@ from itertools import pairwise
 from typing import Any
 
 from dplateau.errors import InvalidInput
+from dplateau.verify.report import Ledger
 
 # Re-stated here, not imported: the format is a contract, and both sides must keep it.
 SCHEMA = "dplateau/certificate"
 SCHEMA_VERSION = 1
 MIXING_SCHEMA = "dplateau/mixing-certificate"
+COMPOSITION = "dplateau/composition"
+FOREIGN = "dplateau/foreign-part"
 SIGNED = (
     "schema",
     "schema_version",
@@ -25,6 +28,16 @@ SIGNED = (
     "witness",
     "assumptions",
     "citation",
+)
+SIGNED_COMPOSITION = (
+    "schema",
+    "schema_version",
+    "claimed_epsilon",
+    "claimed_delta",
+    "records",
+    "method",
+    "parts",
+    "assumptions",
 )
 STATUSES = ("checked", "by construction", "declared")
 
@@ -44,7 +57,11 @@ def read_certificate(text: str) -> dict[str, Any]:
         found = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"not a certificate: the text is no JSON ({problem})") from None
-    if not isinstance(found, dict) or found.get("schema") not in (SCHEMA, MIXING_SCHEMA):
+    if not isinstance(found, dict) or found.get("schema") not in (
+        SCHEMA,
+        MIXING_SCHEMA,
+        COMPOSITION,
+    ):
         raise InvalidInput(f"not a certificate: it lacks 'schema': '{SCHEMA}'")
     return found
 
@@ -54,10 +71,22 @@ def _no_constant(name: str) -> float:
 
 
 def digest_of(found: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the certificate's own fields, as canonical JSON."""
-    signed = {name: found.get(name) for name in SIGNED}
+    """Return the SHA-256 of the certificate's or composition's own fields, as canonical JSON."""
+    fields = SIGNED_COMPOSITION if found.get("schema") == COMPOSITION else SIGNED
+    signed = {name: found.get(name) for name in fields}
     text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_envelope(found: Any, schema: str, ledger: Ledger, where: str = "") -> None:
+    """Require the format, its version and a checksum that still fits the content."""
+    is_it = isinstance(found, dict) and found.get("schema") == schema
+    ledger.require(f"format{where}", is_it, f"'schema' must be {schema!r}")
+    version = found.get("schema_version")
+    known = version == SCHEMA_VERSION and not isinstance(version, bool | float)
+    ledger.require(f"version{where}", known, f"schema version {version!r}")
+    same = found.get("digest") == digest_of(found)
+    ledger.require(f"digest{where}", same, "unaltered" if same else "the content was altered")
 
 
 def entry(found: Mapping[str, Any], name: str) -> Any:

@@ -58,7 +58,7 @@ def start_law(weights: FloatArray, rate: float, older: float) -> StartLaw:
     cell = float(kept[-1]) / max(1, math.floor(float(kept[-1]) * cells / far))
     places = np.ceil(kept / cell * (1 - 1e-13)).astype(np.int64)
     law, missing = _total(places, rate, 2 * cells)
-    points = (dropped + older) * (1 + 1e-12) + np.arange(law.size) * cell
+    points = (dropped + older) * (1 + 1e-12) + np.arange(law.size, dtype=np.float64) * cell
     return StartLaw(points, _tails(law, missing))
 
 
@@ -75,7 +75,8 @@ def _few(weights: FloatArray, rate: float, older: float) -> StartLaw:
 def _tails(masses: FloatArray, missing: float) -> FloatArray:
     """Return the sums of all later masses, rounded up."""
     above = np.r_[np.cumsum(masses[::-1])[::-1][1:], 0.0]
-    return np.minimum(above * (1 + 4 * masses.size * _UNIT) + missing, 1.0)
+    found: FloatArray = np.minimum(above * (1 + 4 * masses.size * _UNIT) + missing, 1.0)
+    return found
 
 
 def _total(places: npt.NDArray[np.int64], rate: float, size: int) -> tuple[FloatArray, float]:

@@ -1,0 +1,300 @@
+"""A release as it leaves: parts that were fixed in advance, accounted for together.
+
+Parts on the same records compose as privacy losses; parts on disjoint records cost the worst of
+them. The laws by which the parts were composed are kept, so that the claim can be checked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING, Any, Literal, Union
+
+from dplateau.algorithms import _check
+from dplateau.bounds.base import Assumption
+from dplateau.certificates.certificate import SCHEMA as CERTIFICATE
+from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.foreign import SCHEMA as FOREIGN
+from dplateau.certificates.foreign import ForeignPart, law_from_dict, law_to_dict
+from dplateau.curves import (
+    BasicCompositionCurve,
+    GaussianCurve,
+    LossCurve,
+    PrivacyCurve,
+    RenyiCurve,
+    TabulatedCurve,
+    WorstCurve,
+)
+from dplateau.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from dplateau.verify import Verification
+
+SCHEMA = "dplateau/composition"
+SCHEMA_VERSION = 1
+FIELDS = (
+    "schema",
+    "schema_version",
+    "claimed_epsilon",
+    "claimed_delta",
+    "records",
+    "method",
+    "parts",
+    "assumptions",
+)
+FIXED = Assumption("the parts and their settings were fixed before the first release", "declared")
+DISJOINT = Assumption(
+    "the parts use disjoint records, divided without looking at the data", "declared"
+)
+Records = Literal["same", "disjoint"]
+Part = Union[Certificate, ForeignPart, "Composition"]
+_RENYI_ORDERS = (
+    *(1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0),
+    *(16.0, 20.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 256.0, 512.0),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A part, how often it is released, and the law that stands for it (if one is needed)."""
+
+    part: Part
+    count: int
+    law: PrivacyCurve | None
+
+
+@dataclass(frozen=True)
+class Composition:
+    """All parts together are (claimed_epsilon, claimed_delta)-private.
+
+    ``records`` says whether the parts see the same records or disjoint ones. The laws of the
+    entries are the witness: Gaussian ones, products of pairs, or tables of delta(epsilon), with
+    which :meth:`verify` re-derives the claim.
+    """
+
+    entries: tuple[Entry, ...]
+    records: Records
+    method: str
+    claimed_epsilon: float
+    claimed_delta: float
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part, as often as it is released."""
+        return tuple(entry.part for entry in self.entries for _ in range(entry.count))
+
+    @property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """The certificates among the parts."""
+        return tuple(part for part in self.parts if isinstance(part, Certificate))
+
+    @property
+    def assumptions(self) -> tuple[Assumption, ...]:
+        """What all parts rest on, and what their composition adds."""
+        own = (FIXED, DISJOINT) if self.records == "disjoint" else (FIXED,)
+        found = dict.fromkeys(a for entry in self.entries for a in entry.part.assumptions)
+        return tuple(dict.fromkeys((*found, *own)))
+
+    @cached_property
+    def curve(self) -> PrivacyCurve:
+        """The privacy curve of all releases together."""
+        return METHODS[self.method](self.entries)
+
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon of all releases together at another delta."""
+        return self.claimed_epsilon if delta == self.claimed_delta else self.curve.epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """Return the delta of all releases together at an epsilon."""
+        return self.curve.delta(epsilon)
+
+    def tradeoff(self, fpr: float) -> float:
+        """Return a lower bound on any attack's false-negative rate at that false-positive rate."""
+        return self.curve.tradeoff(fpr)
+
+    def verify(self) -> Verification:
+        """Verify every part and re-derive the claim by code that shares nothing with this one."""
+        from dplateau.verify import verify
+
+        return verify(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the composition as JSON-ready data."""
+        body: dict[str, Any] = {
+            "schema": SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "claimed_epsilon": self.claimed_epsilon,
+            "claimed_delta": self.claimed_delta,
+            "records": self.records,
+            "method": self.method,
+            "parts": [
+                {
+                    "count": entry.count,
+                    "law": None if entry.law is None else law_to_dict(entry.law),
+                    "part": entry.part.to_dict(),
+                }
+                for entry in self.entries
+            ],
+            "assumptions": self._stated_assumptions(),
+        }
+        return {**body, "digest": _digest(body)}
+
+    def to_json(self) -> str:
+        """Return the composition as JSON text; floats keep every digit."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Composition:
+        """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
+        try:
+            found = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InvalidInput(f"not a composition: the text is no JSON ({error})") from None
+        return cls.from_dict(found)
+
+    @classmethod
+    def from_dict(cls, found: Any) -> Composition:
+        """Read what :meth:`to_dict` returned."""
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise InvalidInput(f"not a composition: the text lacks 'schema': '{SCHEMA}'")
+        if found.get("schema_version") != SCHEMA_VERSION:
+            raise InvalidInput(
+                f"composition of schema version {found.get('schema_version')!r}; "
+                f"this release reads {SCHEMA_VERSION}"
+            )
+        if found.get("digest") != _digest(found):
+            raise InvalidInput("the composition was altered after it was made: its digest differs")
+        items = found.get("parts")
+        if not isinstance(items, list) or not items:
+            raise InvalidInput("not a whole composition: it lacks 'parts'")
+        records = _check.choice("records", found.get("records"), ("same", "disjoint"))
+        whole = cls(
+            entries=tuple(map(_entry_from_dict, items)),
+            records="same" if records == "same" else "disjoint",
+            method=_check.choice("method", found.get("method"), tuple(METHODS)),
+            claimed_epsilon=_check.nonnegative("claimed_epsilon", found.get("claimed_epsilon")),
+            claimed_delta=_check.level("claimed_delta", found.get("claimed_delta")),
+        )
+        if found.get("assumptions") != whole._stated_assumptions():
+            raise InvalidInput("not a whole composition: it must state what its parts rest on")
+        return whole
+
+    def _stated_assumptions(self) -> list[dict[str, str]]:
+        return [{"text": a.text, "status": a.status} for a in self.assumptions]
+
+    def __str__(self) -> str:
+        """Show the claim in one line and the parts below it, one line each."""
+        count = sum(entry.count for entry in self.entries)
+        where = "" if self.records == "same" else " on disjoint records"
+        head = (
+            f"{count} release{'s' if count > 1 else ''}{where}: ({self.claimed_epsilon:.6g}, "
+            f"{self.claimed_delta:g})-DP by {self.method}"
+        )
+        return "\n".join([head, *(f"  {line}" for entry in self.entries for line in _lines(entry))])
+
+
+def _gaussian_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
+    squares = math.fsum(n * mu**2 for mu, n in _mus(entries))
+    return GaussianCurve(math.sqrt(squares) * (1 + 1e-15))
+
+
+def _mus(entries: tuple[Entry, ...]) -> list[tuple[float, int]]:
+    return [(e.law.mu, e.count) for e in entries if isinstance(e.law, GaussianCurve)]
+
+
+def _losses_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
+    """Compose pairs and tables as they are, and all Gaussian laws as one.
+
+    A part that fails with chance x is dominated by its pairs with a mass of x at infinite loss
+    added, in both orders; what a product of such pairs has there is prod (1 + x) - 1 at most.
+    """
+    gaussian = _gaussian_curve(entries)
+    parts = [*(gaussian.loss_parts() or ())]
+    for entry in entries:
+        own = None if entry.law is None else entry.law.loss_parts()
+        if own is None:
+            raise InvalidInput("not a whole composition: a part lacks its law")
+        if not isinstance(entry.law, GaussianCurve):
+            parts += [(pair, entry.count * count) for pair, count in own]
+    failing = math.fsum(e.count * e.law.extra_delta for e in entries if e.law is not None)
+    return LossCurve(tuple(parts), extra_delta=math.expm1(failing) * (1 + 1e-14))
+
+
+def renyi_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
+    """Add up Rényi divergences; refused if a part has none."""
+    curves = [entry.part.curve for entry in entries for _ in range(entry.count)]
+    return reduce(RenyiCurve.plus, map(_as_renyi, curves))
+
+
+def _as_renyi(curve: PrivacyCurve) -> RenyiCurve:
+    if isinstance(curve, RenyiCurve):
+        return curve
+    return RenyiCurve(_RENYI_ORDERS, tuple(curve.rdp(order) for order in _RENYI_ORDERS))
+
+
+def _basic_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
+    """Add up the epsilons of whole curves: the rows are for the claimed delta only."""
+    return BasicCompositionCurve(tuple(e.part.curve for e in entries for _ in range(e.count)))
+
+
+def row_of(entry: Entry) -> tuple[float, float]:
+    """Return the one (epsilon, delta) that stands for a part when epsilons are added up."""
+    if not isinstance(entry.law, TabulatedCurve):
+        raise InvalidInput("not a whole composition: a part lacks its row")
+    return entry.law.pair.epsilons[-1], entry.law.pair.deltas[-1]
+
+
+def _worst_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
+    return WorstCurve(tuple(entry.part.curve for entry in entries))
+
+
+METHODS: dict[str, Callable[[tuple[Entry, ...]], PrivacyCurve]] = {
+    "GDP composition": _gaussian_curve,
+    "PLD composition": _losses_curve,
+    "RDP composition": renyi_curve,
+    "basic composition": _basic_curve,
+    "worst part": _worst_curve,
+}
+
+
+def _entry_from_dict(item: Any) -> Entry:
+    if not isinstance(item, dict) or not isinstance(item.get("part"), dict):
+        raise InvalidInput("not a composition: every part is an object with 'part' and 'count'")
+    part = _part_from_dict(item["part"])
+    count = _check.whole("count", item.get("count"))
+    law = item.get("law")
+    if law is None:
+        return Entry(part, count, None)
+    if isinstance(law, dict) and law.get("kind") == "pairs":
+        pairs = part.curve.loss_parts()
+        if pairs is None:
+            raise InvalidInput("not a composition: a part without pairs claims to have some")
+        return Entry(part, count, LossCurve(pairs, extra_delta=part.curve.extra_delta))
+    return Entry(part, count, law_from_dict(law))
+
+
+def _part_from_dict(found: dict[str, Any]) -> Part:
+    schema = found.get("schema")
+    if schema == CERTIFICATE:
+        return Certificate.from_dict(found)
+    return ForeignPart.from_dict(found) if schema == FOREIGN else Composition.from_dict(found)
+
+
+def _lines(entry: Entry) -> Iterator[str]:
+    """Describe one part, and what is inside it."""
+    times = f"{entry.count} x " if entry.count > 1 else ""
+    if isinstance(entry.part, ForeignPart):
+        yield f"{times}{entry.part.name}: {entry.part.words} (declared)"
+        return
+    yield from (line if i else times + line for i, line in enumerate(str(entry.part).split("\n")))
+
+
+def _digest(body: dict[str, Any]) -> str:
+    """Return a checksum of a composition's content (it detects accidents, not forgers)."""
+    own = {name: body.get(name) for name in FIELDS}
+    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

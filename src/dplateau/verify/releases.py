@@ -1,0 +1,396 @@
+"""From a composition of certificates as plain data to a verdict.
+
+Every certificate in it is verified on its own. Then the law that stands for each part is checked:
+a Gaussian one against the part's own mu, a table row by row against curves derived here. What was
+confirmed is composed by dp-accounting's masses, and the claim must not be below what that gives.
+Parts that other software answers for are taken as declared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from dplateau.verify import reading
+from dplateau.verify.claims import Case, Derived
+from dplateau.verify.compose import Curve, Rows, composed_curve, epsilon_near
+from dplateau.verify.grids import starting_interval
+from dplateau.verify.losses import GaussianPair, LossPair, TableLoss
+from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
+from dplateau.verify.report import Ledger, Refused, Verification
+
+_FIXED = "the parts and their settings were fixed before the first release"
+_DISJOINT = "the parts use disjoint records, divided without looking at the data"
+_HALVINGS = 6
+_MOST_PARTS = 10**6
+# Deeper nesting than anyone writes by hand is somebody's attempt to exhaust the stack.
+_DEEPEST = 8
+Found = Mapping[str, Any]
+Holds = Callable[[float, float], bool]
+
+
+def verify_composition(found: Any) -> Verification:
+    """Re-derive the claim of a composition; whatever is wrong with it, the answer is a verdict."""
+    ledger = Ledger()
+    derived, ok = math.nan, False
+    try:
+        derived = _Node(found, ledger, "", 0).derived()
+        claimed = reading.number(found, "claimed_epsilon")
+        detail = f"claimed {claimed:.9g}, derived {derived:.9g}"
+        ledger.require("epsilon is proved", derived <= claimed, detail)
+        ok = True
+    except Refused:
+        pass  # the ledger's last line says why
+    except reading.Malformed as problem:
+        ledger.fail("readable", str(problem))
+    except Exception as problem:
+        # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
+        ledger.fail("derivation", f"could not be carried out ({type(problem).__name__}: {problem})")
+    claim = found.get("claimed_epsilon") if isinstance(found, dict) else None
+    shown = isinstance(claim, int | float) and not isinstance(claim, bool) and math.isfinite(claim)
+    method = found.get("method") if isinstance(found, dict) else None
+    return Verification(
+        ok=ok,
+        checks=tuple(ledger.checks),
+        claimed_epsilon=float(claim) if shown and claim is not None else None,
+        rederived_epsilon=derived if math.isfinite(derived) else None,
+        bound=method if isinstance(method, str) else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A part with its repeats: where it stands, what it is, and the law that stands for it."""
+
+    where: str
+    count: int
+    part: Found
+    law: Found | None
+
+
+class _Node:
+    """One composition, its envelope checked when it is made."""
+
+    def __init__(self, found: Any, ledger: Ledger, where: str, depth: int) -> None:
+        self.found, self.ledger, self.where, self.depth = found, ledger, where, depth
+        ledger.require(f"nesting{where}", depth <= _DEEPEST, f"at most {_DEEPEST} levels")
+        reading.require_envelope(found, reading.COMPOSITION, ledger, where)
+        self.epsilon = reading.number(found, "claimed_epsilon")
+        self.delta = reading.number(found, "claimed_delta")
+        self.method = reading.word(found, "method")
+        self.disjoint = reading.word(found, "records") == "disjoint"
+        known = found["records"] in ("same", "disjoint")
+        ledger.require(f"records{where}", known, f"{found['records']!r}")
+        sensible = self.epsilon >= 0 and 0 <= self.delta < 1
+        detail = f"epsilon {self.epsilon:.9g} at delta {self.delta:g}"
+        ledger.require(f"claim{where}", sensible, detail)
+        self.entries = [
+            _entry(item, f"{where} part {i}")
+            for i, item in enumerate(reading.rows(found, "parts"), 1)
+        ]
+        total = sum(entry.count for entry in self.entries)
+        ledger.require(f"parts{where}", total <= _MOST_PARTS, f"{total} parts")
+        self._require_one_relation()
+        self._require_assumptions()
+        self._known: dict[int, Any] = {}
+
+    def _require_one_relation(self) -> None:
+        relations = {_relation(entry.part) for entry in self.entries}
+        detail = ", ".join(" by ".join(relation) for relation in sorted(relations))
+        self.ledger.require(f"neighbors{self.where}", len(relations) == 1, detail)
+        # A larger unit may have records in several of the disjoint parts.
+        single = all(unit == "record" for _, unit in relations)
+        self.ledger.require(f"units{self.where}", single or not self.disjoint, detail)
+
+    def _require_assumptions(self) -> None:
+        """Require that nothing a part rests on was left out."""
+        reading.assumptions(self.found)
+        stated = {item["text"] for item in self.found["assumptions"]}
+        needed = {_FIXED} | ({_DISJOINT} if self.disjoint else set())
+        for entry in self.entries:
+            if entry.part["schema"] != reading.FOREIGN:
+                needed |= {item["text"] for item in reading.rows(entry.part, "assumptions")}
+        missing = sorted(needed - stated)
+        detail = "complete" if not missing else f"it lacks {missing[0]!r}"
+        self.ledger.require(f"assumptions{self.where}", not missing, detail)
+
+    def derived(self) -> float:
+        """Return the epsilon that the parts are confirmed to have together."""
+        if self.disjoint:
+            return self._worst()
+        if self.method == "GDP composition":
+            return self._gaussian()
+        if self.method == "PLD composition":
+            return self._composed()
+        if self.method == "basic composition":
+            return self._basic()
+        self.ledger.require(f"method{self.where}", False, f"{self.method!r} is not re-derived here")
+        return math.inf
+
+    def _worst(self) -> float:
+        """Require the claim of each part on its own: a record is in one of them only."""
+        for entry in self.entries:
+            met = self._holds(entry)(self.epsilon, self.delta)
+            detail = f"epsilon {self.epsilon:.9g} at delta {self.delta:g}"
+            self.ledger.require(f"claim of{entry.where}", met, detail)
+        return self.epsilon
+
+    def _basic(self) -> float:
+        """Add up what was confirmed, exactly."""
+        epsilons, deltas = Fraction(0), Fraction(0)
+        for entry in self.entries:
+            row = self._confirmed_rows(entry)[-1]
+            epsilons += entry.count * Fraction(row[0])
+            deltas += entry.count * Fraction(row[1])
+        within = deltas <= Fraction(self.delta)
+        self.ledger.require(f"deltas{self.where}", within, f"add up to {float(deltas):.9g}")
+        met = epsilons <= Fraction(self.epsilon)
+        return self.epsilon if met else float(epsilons) * (1 + 1e-15)
+
+    def _gaussian(self) -> float:
+        squares = sum(entry.count * self._mu(entry) ** 2 for entry in self.entries)
+        return float(gaussian_epsilon(math.sqrt(squares) * (1 + 1e-15), self.delta)) * (1 + 1e-15)
+
+    def _composed(self) -> float:
+        """Compose on finer and finer grids until the claim is met or nothing changes."""
+        rows = self._rows()
+        interval = starting_interval(rows, self.epsilon)
+        best = math.inf
+        for _ in range(_HALVINGS):
+            try:
+                found = self._epsilon_on(rows, interval)
+            except ArithmeticError:
+                break
+            settled = math.isfinite(best) and best - found <= 1e-6 * found
+            best = min(best, found)
+            if best <= self.epsilon or settled:
+                break
+            interval /= 2
+        return best
+
+    def _epsilon_on(self, rows: Rows, interval: float) -> float:
+        def near(eps: float) -> Curve:
+            return composed_curve(rows, interval, eps, self.delta)
+
+        # The root of a curve is found to 1e-10 of itself.
+        return epsilon_near(near, self.delta, self.epsilon) * (1 + 1e-9)
+
+    def _rows(self) -> Rows:
+        """Return the product of all confirmed laws; Gaussian ones are one Gaussian."""
+        pairs: dict[LossPair, float] = {}
+        squares, failing = 0.0, 0.0
+        for entry in self.entries:
+            kind = _kind(entry)
+            if kind == "gaussian":
+                squares += entry.count * self._mu(entry) ** 2
+            elif kind == "table":
+                table = TableLoss.of(self._confirmed_rows(entry))
+                pairs[table] = pairs.get(table, 0.0) + entry.count
+            else:
+                product = self._product(entry)
+                failing += entry.count * product.extra
+                for pair, count in zip(product.pairs, product.counts[0].tolist(), strict=True):
+                    if count:
+                        pairs[pair] = pairs.get(pair, 0.0) + entry.count * count
+        if squares > 0:
+            pairs[GaussianPair(math.sqrt(squares) * (1 + 1e-15))] = 1.0
+        # Each failure is a mass at infinite loss beside a whole law: prod (1 + x) - 1 in all.
+        extra = math.expm1(failing * (1 + 1e-12))
+        return Rows(tuple(pairs), np.array([list(pairs.values())]), (1.0,), extra)
+
+    def _mu(self, entry: _Entry) -> float:
+        """Return the law's mu, not below the part's own."""
+        law = _law(entry)
+        self.ledger.require(f"law of{entry.where}", _kind(entry) == "gaussian", "is a Gaussian one")
+        mu = reading.number(law, "mu")
+        own = self._own_mu(entry)
+        met = own is not None and mu >= own
+        detail = f"mu {mu:.9g}, derived {'none' if own is None else format(own, '.9g')}"
+        self.ledger.require(f"law of{entry.where}", met, detail)
+        return mu
+
+    def _own_mu(self, entry: _Entry) -> float | None:
+        if entry.part["schema"] == reading.FOREIGN:
+            declared = reading.record(entry.part, "law")
+            return reading.number(declared, "mu") if declared.get("kind") == "gaussian" else None
+        if entry.part["schema"] == reading.SCHEMA:
+            return self._certificate(entry)[2].mu
+        inner = self._inner(entry)
+        mus = [(inner._own_mu(child), child.count) for child in inner.entries]
+        known = [(mu, count) for mu, count in mus if mu is not None]
+        if len(known) < len(mus):
+            return None
+        if inner.disjoint:
+            return max(mu for mu, _ in known)
+        return math.sqrt(math.fsum(count * mu**2 for mu, count in known))
+
+    def _product(self, entry: _Entry) -> Rows:
+        """Return the pairs of a certificate whose proof is one product of them."""
+        is_certificate = entry.part["schema"] == reading.SCHEMA and _kind(entry) == "pairs"
+        self.ledger.require(f"law of{entry.where}", is_certificate, "pairs of a certificate")
+        rows = self._certificate(entry)[2].rows
+        single = rows is not None and rows.weights == (1.0,)
+        self.ledger.require(f"law of{entry.where}", single, "the proof is one product of pairs")
+        assert rows is not None
+        return rows
+
+    def _confirmed_rows(self, entry: _Entry) -> list[tuple[float, float]]:
+        """Return the rows of a law's table, each of them confirmed (at epsilon 0: or implied)."""
+        law = _law(entry)
+        self.ledger.require(f"law of{entry.where}", _kind(entry) == "table", "is a table")
+        epsilons, deltas = reading.numbers(law, "epsilons"), reading.numbers(law, "deltas")
+        same = len(epsilons) == len(deltas)
+        self.ledger.require(f"table of{entry.where}", same, "one delta for each epsilon")
+        holds, kept = self._holds(entry), []
+        for epsilon, delta in zip(epsilons, deltas, strict=True):
+            met = epsilon >= 0 and 0 <= delta <= 1 and holds(epsilon, delta)
+            if met:
+                kept.append((epsilon, delta))
+            elif epsilon != 0:
+                detail = f"delta {delta:.6g} at epsilon {epsilon:.6g} is not confirmed"
+                self.ledger.require(f"table of{entry.where}", False, detail)
+        self.ledger.require(f"table of{entry.where}", bool(kept), f"{len(kept)} rows confirmed")
+        return kept
+
+    def _holds(self, entry: _Entry) -> Holds:
+        """Return a test of (epsilon, delta) for one part."""
+        schema = entry.part["schema"]
+        if schema == reading.FOREIGN:
+            return _declared(reading.record(entry.part, "law"))
+        if schema == reading.SCHEMA:
+            return _derived_holds(*self._certificate(entry))
+        return self._inner(entry)._together_holds()
+
+    def _together_holds(self) -> Holds:
+        """Return the test for a composition as a whole."""
+        if self.disjoint:
+            tests = [self._holds(entry) for entry in self.entries]
+            return lambda epsilon, delta: all(test(epsilon, delta) for test in tests)
+        if self.method not in ("PLD composition", "GDP composition"):
+            return lambda epsilon, delta: epsilon >= self.epsilon and delta >= self.delta
+        rows = self._rows()
+        interval = starting_interval(rows, self.epsilon) / 4
+        near = _near_holds(lambda eps, delta: composed_curve(rows, interval, eps, delta))
+        return lambda epsilon, delta: (
+            (epsilon >= self.epsilon and delta >= self.delta) or near(epsilon, delta)
+        )
+
+    def _inner(self, entry: _Entry) -> _Node:
+        """Return a composition inside this one, its own claim confirmed."""
+        place = self.entries.index(entry)
+        if place not in self._known:
+            inner = _Node(entry.part, self.ledger, entry.where, self.depth + 1)
+            detail = f"epsilon {inner.epsilon:.9g} at delta {inner.delta:g}"
+            met = inner.derived() <= inner.epsilon
+            self.ledger.require(f"claim of{entry.where}", met, detail)
+            self._known[place] = inner
+        known: _Node = self._known[place]
+        return known
+
+    def _certificate(self, entry: _Entry) -> tuple[Case, str, Derived]:
+        """Verify a certificate as it would be on its own, and return what was derived."""
+        from dplateau.verify.rederive import examined
+
+        place = self.entries.index(entry)
+        if place not in self._known:
+            try:
+                self._known[place] = examined(entry.part, Ledger())
+            except Refused as problem:
+                self.ledger.require(f"certificate of{entry.where}", False, str(problem))
+            derived = self._known[place][2]
+            detail = f"derived {derived.epsilon:.9g} ({derived.how})"
+            self.ledger.require(f"certificate of{entry.where}", True, detail)
+        case, name, derived = self._known[place]
+        return case, name, derived
+
+
+def _entry(item: Any, where: str) -> _Entry:
+    if not isinstance(item, dict):
+        raise reading.Malformed(f"{where.strip()} must be an object")
+    part, law = reading.record(item, "part"), reading.entry(item, "law")
+    if part.get("schema") not in (reading.SCHEMA, reading.FOREIGN, reading.COMPOSITION):
+        raise reading.Malformed(f"{where.strip()} is of no kind that can be composed")
+    if law is not None and not isinstance(law, dict):
+        raise reading.Malformed(f"the law of {where.strip()} must be an object")
+    return _Entry(where, reading.whole(item, "count", 1), part, law)
+
+
+def _law(entry: _Entry) -> Found:
+    if entry.law is None:
+        raise reading.Malformed(f"{entry.where.strip()} has no law")
+    return entry.law
+
+
+def _kind(entry: _Entry) -> str:
+    return reading.word(_law(entry), "kind")
+
+
+def _relation(part: Found) -> tuple[str, str]:
+    """Return which neighbors a part speaks of, and the unit in which they differ."""
+    if part["schema"] == reading.COMPOSITION:
+        inner = {_relation(_entry(item, "a part").part) for item in reading.rows(part, "parts")}
+        return inner.pop() if len(inner) == 1 else ("different", "relations")
+    if part["schema"] == reading.FOREIGN:
+        return reading.word(part, "neighbors"), reading.word(part, "unit")
+    run = reading.record(part, "run")
+    size = reading.whole(run, "group_size", 1) if "group_size" in run else 1
+    return reading.word(run, "neighbors"), "record" if size == 1 else f"group of {size} records"
+
+
+def _declared(law: Found) -> Holds:
+    """Return the test for a part that somebody else answers for: its stated law."""
+    if reading.word(law, "kind") == "gaussian":
+        mu = reading.number(law, "mu")
+        return lambda epsilon, delta: gaussian_delta(epsilon, mu) <= delta
+    columns = reading.numbers(law, "epsilons"), reading.numbers(law, "deltas")
+    rows = list(zip(*columns, strict=True))
+    table = TableLoss.of(rows)
+    return lambda epsilon, delta: (
+        any(row[0] <= epsilon and row[1] <= delta for row in rows)
+        or float(table.deltas(np.array(epsilon), 0)) <= delta
+    )
+
+
+def _derived_holds(case: Case, name: str, derived: Derived) -> Holds:
+    """Return the test for a certificate: its own claim, its curves, or the theorem once more."""
+    from dplateau.verify.rederive import rederived
+
+    def again(epsilon: float, delta: float) -> bool:
+        if epsilon >= case.epsilon and delta >= case.delta:
+            return True
+        if delta == 1:
+            return True
+        # Grids are refined until a claim is nearly met: ask for a little less than is needed.
+        asked = replace(case, epsilon=epsilon * (1 - 1e-3), delta=delta, ledger=Ledger())
+        return rederived(asked, name).epsilon <= epsilon
+
+    if derived.mu is not None:
+        mu = derived.mu
+        return lambda epsilon, delta: gaussian_delta(epsilon, mu) <= delta
+    if derived.near is None:
+        return again
+    near = _near_holds(derived.near)
+    return lambda epsilon, delta: (
+        (epsilon >= case.epsilon and delta >= case.delta) or near(epsilon, delta)
+    )
+
+
+def _near_holds(near: Callable[[float, float], Curve]) -> Holds:
+    """Return a test by upper bounds that are sharp near a point, kept for the points around."""
+    curves: list[Curve] = []
+
+    def holds(epsilon: float, delta: float) -> bool:
+        if any(curve(epsilon) <= delta for curve in curves[-2:]):
+            return True
+        try:
+            curves.append(near(epsilon, max(delta, 1e-300)))
+        except ArithmeticError:
+            return False
+        return curves[-1](epsilon) <= delta
+
+    return holds
