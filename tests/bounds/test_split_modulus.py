@@ -144,7 +144,7 @@ def test_flat_losses_are_all_alike(sampling: Any) -> None:
         **OPTIONS | {"sampling": sampling},
         loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1e-9),
     )
-    name = "fixed_size_split" if sampling == "fixed" else "poisson_blocks_replace"
+    name = "fixed_size_averaged" if sampling == "fixed" else "poisson_blocks_replace"
     asked = (bound_named(name), BOUNDS[sampling])
     known = [epsilon(bound, contractive) for bound in asked if bound.refusal(contractive) is None]
     assert found[0] >= min(known) * (1 - 1e-2)

@@ -101,6 +101,20 @@ HARMLESS = {
         # A cap that no batch exceeds anyway.
         "witness.batch_cap",
     ),
+    "fixed_size_averaged": (
+        "claimed_delta",
+        "run.steps",
+        "run.n",
+        # More noise: the plan absorbs more than it has to, and swaps are smaller than planned for.
+        "run.noise_multiplier",
+        # A level that is still enough, or an edge within the same chances.
+        "witness.levels.*",
+        "witness.edges.*",
+        # A step that moves to a neighbouring level.
+        "witness.plans.*",
+    ),
+    # A cap whose chance of being exceeded is next to nothing.
+    "every_batch": ("witness.batch_cap", "witness.extra_delta", "run.n", "run.batch_size"),
     # A larger claim is true too, and claims may round laws of uses up further than the verifier.
     # Edges a lag further on are another proof, next to as good.
     "poisson_blocks*": (
@@ -339,7 +353,8 @@ OTHERS: dict[str, Run] = {
         }
     ),
     "poisson_blocks_replace": NoisySGD(**SAMPLED, neighbors="replace"),
-    "fixed_size_split": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+    "fixed_size_averaged": NoisySGD(**SAMPLED, neighbors="replace", sampling="fixed"),
+    "every_batch": NoisySGD(**{**SAMPLED, "batch_size": 160}, neighbors="replace"),
     "fixed_size_modulus": NoisySGD(
         **{**SAMPLED, "steps": 2000, "l2": 0.0, "domain": Ball(0.05), "loss": MILD},
         neighbors="replace",

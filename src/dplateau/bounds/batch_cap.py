@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dplateau.algorithms import FixedSize, Poisson, Run, Schedule
-from dplateau.bounds.step_maps import StepMap, learning_rates
+from dplateau.bounds.step_maps import StepMap, double_below, learning_rates
 from dplateau.numerics.solve import largest_integer, smallest_integer
 
 # Share of delta that batches above the cap may cost.
@@ -77,12 +78,15 @@ def _free_cap(run: Run) -> int:
 
 
 def capped_step_map(run: Run, cap: BatchCap) -> StepMap:
-    """Return the step map of common batches between none and the cap."""
+    """Return the step map of common batches up to the cap: of one size, they lack one at most."""
     assert run.loss is not None
+    least = 0.0
+    if isinstance(run.batches, FixedSize):
+        least = double_below(1 - 1 / Fraction(run.batch_size))
     return StepMap(
         loss=run.loss,
         l2=run.l2,
-        least_fraction=0.0,
+        least_fraction=least,
         most_fraction=cap.records / run.batch_size,
     )
 

@@ -116,33 +116,43 @@ def batch_records(run: Run) -> IntArray:
     return found
 
 
-def moduli_of(run: Run, losses: str, *, by_batch: bool = True) -> ModulusOf:
+def moduli_of(
+    run: Run, losses: str, *, by_batch: bool = True, maps: StepMap | None = None
+) -> ModulusOf:
     """Return the moduli of a run's steps under one class of losses, each computed once.
 
     Where the order changes from epoch to epoch, every step counts as if it used the record: how
     much an epoch leaves must not depend on where it does (docs/theory/cyclic_contraction.md).
-    Without ``by_batch`` the shortest batch, less a record, stands for all.
+    Without ``by_batch`` the shortest batch, less a record, stands for all; ``maps`` do if given.
     """
     always = isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle"
 
     @cache
     def modulus(eta: float, records: int, used: bool) -> Modulus:
-        maps = step_map(run, records, used=used or always) if by_batch else step_map(run)
-        return maps.moduli(eta)[losses]
+        if maps is not None:
+            return maps.moduli(eta)[losses]
+        known = step_map(run, records, used=used or always) if by_batch else step_map(run)
+        return known.moduli(eta)[losses]
 
     return modulus
 
 
 def chain_of(
-    run: Run, pattern: Pattern, losses: str, *, bounded: bool = True, by_batch: bool = True
+    run: Run,
+    pattern: Pattern,
+    losses: str,
+    *,
+    bounded: bool = True,
+    by_batch: bool = True,
+    maps: StepMap | None = None,
 ) -> Chain:
     """Return the shift program of one record's pattern under one class of losses.
 
     ``bounded=False`` forgets the domain, ``by_batch=False`` what is known of single batches; both
-    are always allowed.
+    are always allowed. ``maps`` are the step maps where the sizes of batches are not known.
     """
     diameter = run.diameter if bounded else math.inf
-    modulus = moduli_of(run, losses, by_batch=by_batch)
+    modulus = moduli_of(run, losses, by_batch=by_batch, maps=maps)
     if not steps_are_alike(run):
         return Chain.of(list(_step_by_step(run, pattern, modulus)), diameter=diameter)
     assert isinstance(run.learning_rate, float)

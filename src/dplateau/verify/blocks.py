@@ -31,7 +31,7 @@ from dplateau.verify.facts import Blocks, blocks_of, stages, together
 from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
 from dplateau.verify.moduli import StepLosses
-from dplateau.verify.sampled_start import binomial_tail, require_sampled
+from dplateau.verify.sampled import binomial_tail, require_sampled
 from dplateau.verify.smoothed import (
     Coins,
     SmoothedCoins,
@@ -85,7 +85,7 @@ class Edges:
 
 def poisson_blocks(case: Case) -> Derived:
     """Derive Poisson batches, records added or removed: the worst split of a group."""
-    run = require_sampled(case, "poisson", "add_remove")
+    run = require_sampled(case, "poisson", "add_remove", own_rates=True)
     size = _group(case)
     splits = [(size - left, left) for left in range(size // 2 + 1)]
     return _derived(case, run, splits)
@@ -93,7 +93,7 @@ def poisson_blocks(case: Case) -> Derived:
 
 def poisson_blocks_replace(case: Case) -> Derived:
     """Derive Poisson batches, records replaced: both runs leave the same reference run."""
-    run = require_sampled(case, "poisson", "replace")
+    run = require_sampled(case, "poisson", "replace", own_rates=True)
     size = _group(case)
     return _derived(case, run, [(size, size)])
 

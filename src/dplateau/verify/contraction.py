@@ -33,7 +33,7 @@ from dplateau.verify.losses import LaplacePair
 from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP, epsilon_at, gaussian_delta, laplace_delta
 from dplateau.verify.renyi import sampled_epsilon
-from dplateau.verify.sampled_start import require_cap, require_sampling
+from dplateau.verify.sampled import require_cap, require_sampling
 
 LIPSCHITZ = "Lipschitz"
 _HIDDEN, _STOPPED = LastIterate(), RandomStop()
@@ -233,7 +233,9 @@ def _recursion(case: Case, sampling: str) -> Derived:
     _require_domain(case)
     cap, extra = require_cap(case, run)
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, 0.0, cap / run.batch_size)
+    # Common batches of one size lack one record at most; a Poisson batch may be empty.
+    least = (run.batch_size - 1) / run.batch_size if sampling == "fixed" else 0.0
+    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
     facts = _facts(case, run, stage, maps, shifts=False)
     far = MP.mpf(facts.reach) + facts.step
     if sampling == "fixed":

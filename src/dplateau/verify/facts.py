@@ -102,11 +102,12 @@ def distance_factor(run: Run) -> int:
     return {"add_remove": 1, "replace": 2}[run.neighbors]
 
 
-def require_hidden(run: Run, ledger: Ledger) -> None:
+def require_hidden(run: Run, ledger: Ledger, *, own_rates: bool = False) -> None:
     """Require what every last-iterate theorem needs: a hidden state and a known geometry."""
     hidden = isinstance(run.release, LastIterate)
     ledger.require("release", hidden, f"the run releases {run.release.name!r}")
-    require_usual_rate(run, ledger)
+    if not own_rates:
+        require_usual_rate(run, ledger)
     plain = run.momentum == 0 and run.average_last == 1
     ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")

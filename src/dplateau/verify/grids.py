@@ -127,8 +127,8 @@ def _typical_loss(pair: LossPair) -> float:
         return math.sqrt(total) + 1e-9
     assert isinstance(pair, SwappedPair)
     if pair.rate == 1:
-        return pair.distance
-    return _typical_loss(SampledPair(pair.rate, pair.distance))
+        return pair.distance + pair.shift
+    return _typical_loss(SampledPair(pair.rate, pair.distance, pair.shift))
 
 
 def level_of_two(epsilon: float, delta: float) -> float:
@@ -205,8 +205,8 @@ def _rounded_up(pair: LossPair) -> LossPair:
             return GaussianPair(up(mu))
         case SampledPair(rate, step, shift):
             return SampledPair(rate, up(step), shift)
-        case SwappedPair(rate, distance):
-            return SwappedPair(rate, up(distance))
+        case SwappedPair(rate, distance, shift):
+            return SwappedPair(rate, up(distance), shift)
         case TwoSidedPair(rate, step):
             return TwoSidedPair(rate, up(step))
         case LaplacePair(ratio, rate):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -37,6 +38,7 @@ from dplateau.verify.moduli import CONTRACTION, SMOOTH, Modulus, StepLosses
 from dplateau.verify.positions import position_costs
 from dplateau.verify.precise import epsilon_at, mixture
 from dplateau.verify.renyi import gaussian_run_epsilon
+from dplateau.verify.sampled import require_cap
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
 
 # (number of steps, whether the record is used), first step first.
@@ -115,6 +117,31 @@ def _scheduled_program(case: Case, place: int, length: int, losses: str) -> Prog
             parts.append(_stretch(case, stage, count, used, phi(stage.eta, used)))
             t += count
     return Program(tuple(parts), 1, case.run.diameter)
+
+
+def every_batch(case: Case) -> Derived:
+    """Derive random batches as if each held the record; batches above the cap cost delta."""
+    run, ledger, witness = case.run, case.ledger, case.witness
+    require_hidden(run, ledger, own_rates=True)
+    drawn = isinstance(run.batches, Poisson | FixedSize)
+    ledger.require("algorithm", drawn, f"the batches are random; this is {run.kind}")
+    assert run.loss is not None
+    cap, extra = require_cap(case, run)
+    # The common records of a batch of fixed size are b or b - 1; a Poisson batch may be empty.
+    fixed = isinstance(run.batches, FixedSize)
+    least = (run.batch_size - 1) / run.batch_size if fixed else 0.0
+    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
+    losses = reading.word(witness, "losses")
+    found = stages(run)
+    moduli = {eta: maps.modulus(losses, eta, ledger) for eta in {stage.eta for stage in found}}
+    parts = [_stretch(case, stage, stage.count, True, moduli[stage.eta]) for stage in found]
+    program = Program(tuple(parts), 1, run.diameter)
+    total = _plan_cost(case, program, reading.record(witness, "plan"))
+    ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
+    ledger.require("room", extra < case.delta, f"the cap leaves {case.delta - extra:.3g} of delta")
+    derived = _gaussian(replace(case, delta=case.delta - extra), total)
+    # Group privacy adds up what the cap costs; without it m records are m times as far apart.
+    return derived if extra == 0 else replace(derived, stretched=None)
 
 
 def iteration_rdp(case: Case) -> Derived:
