@@ -102,6 +102,45 @@ def test_a_score_on_private_rows_is_charged(
     assert verify(found).ok
 
 
+def test_all_the_rows_of_a_person_are_protected_together(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["train", data, "--target", "income", "--epsilon", 1, *KNOWN, *QUICK, "-o", out]
+    assert run(*words, "--max-records-per-person", 3, "--evaluate-epsilon", 0.5, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["max_records_per_person"] == 3
+    # All three rows of a person may be among those held out.
+    assert said["evaluation"]["noise_std"] == pytest.approx(3 * 2**0.5 / (0.5 * 400))
+    found = json.loads((out / "certificate.json").read_text())
+    assert verify(found).ok
+    certificate = Certificate.from_dict(found)
+    assert certificate.run.group_size == 3
+    assert certificate.claimed_epsilon <= 1
+    report = (out / "report.txt").read_text()
+    assert "neighbors differ in all the records of one person, at most 3" in report
+    assert "no person has more than 3 records (declared)" in report
+    guesses = tmp_path / "guesses.csv"
+    assert run("predict", out / "model.json", data, "-o", guesses) == 0
+    assert len(guesses.read_text().splitlines()) == 4001
+
+
+def test_the_schema_says_how_many_rows_a_person_has_and_the_flag_has_the_last_word(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = tmp_path / "known.toml"
+    schema.write_text(
+        "max_records_per_person = 2\n[target]\ncolumn = 'income'\nclasses = ['low', 'high']\n"
+    )
+    words = ["train", data, "--schema", schema, "--epsilon", 1, *KNOWN[:4], "--passes", 5]
+    words += ["-o", tmp_path / "out", "--json"]
+    for flag, most in (([], 2), (["--max-records-per-person", 3], 3)):
+        assert run(*words, *flag) == 0
+        assert json.loads(capsys.readouterr().out)["max_records_per_person"] == most
+    assert run(*words, "--max-records-per-person", 4001) == 2
+    assert "max_records_per_person=4001, but there are n=4000 records" in capsys.readouterr().err
+
+
 def test_no_score_is_shown_that_was_not_paid_for(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from dplateau import (
     Certificate,
@@ -22,6 +23,7 @@ from dplateau import (
     PrivateRidge,
 )
 from dplateau.algorithms import Run
+from dplateau.bounds.base import Assumption
 
 rng = np.random.default_rng(1)
 X = rng.normal(size=(40, 2))
@@ -76,6 +78,22 @@ def test_replaced_records_need_twice_the_noise() -> None:
     two = model.set_params(neighbors="replace").fit(X, LABELS).plan_.run
     assert two.neighbors == "replace"
     assert two.noise_multiplier == pytest.approx(2 * one, rel=1e-3)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_all_the_records_of_a_person_are_protected_together(model: Any) -> None:
+    one, four = clone(model), clone(model).set_params(max_records_per_person=4)
+    for found in (one, four):
+        found.fit(X, LABELS)
+    assert four.plan_.run.group_size == four.certificate_.run.group_size == 4
+    assert four.plan_.run.noise_std == pytest.approx(4 * one.plan_.run.noise_std, rel=1e-9)
+    assert four.certificate_.claimed_epsilon <= four.epsilon
+    assert four.certificate_.verify().ok
+    for said in (four.certificate_, four.plan_):
+        assert "neighbors differ in all the records of one person, at most 4" in str(said)
+    vouched = Assumption("no person has more than 4 records", "declared")
+    assert vouched in four.certificate_.assumptions
+    assert "person" not in assumptions(one)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)

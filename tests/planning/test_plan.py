@@ -191,3 +191,59 @@ def test_the_forecast_is_the_error_of_the_reference_problem(changes: dict[str, A
     assert found.noise == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.05)
     errors = np.hypot(biases, noises)
     assert found.error == pytest.approx(np.prod(errors) ** (1 / 3), rel=0.05)
+
+
+@pytest.mark.parametrize("name", list(RECIPES))
+def test_the_target_holds_for_all_the_records_of_a_person(name: str) -> None:
+    asked: dict[str, Any] = {"epsilon": 1.0, "algorithm": name, "compute_budget": 40}
+    four = plan(2000, 10, **asked, max_records_per_person=4)
+    assert four.run.group_size == 4
+    assert four.certificate.run == four.run
+    assert 0.99 <= four.certificate.claimed_epsilon <= 1.0
+    assert four.certificate.verify().ok
+    assert "neighbors differ in all the records of one person, at most 4" in str(four)
+    assert four.chosen is not None
+    # The forecast ranks runs by the noise that they really need.
+    assert four.chosen.run.noise_std == pytest.approx(four.run.noise_std, rel=0.05)
+
+
+def test_full_batches_need_exactly_so_many_times_the_noise() -> None:
+    for neighbors in ("add_remove", "replace"):
+        asked: dict[str, Any] = {"neighbors": neighbors, "algorithm": "momentum"}
+        one, four = (plan(2000, 10, **asked, max_records_per_person=m) for m in (1, 4))
+        assert four.run.noise_std == pytest.approx(4 * one.run.noise_std, rel=1e-9)
+        assert "person" not in str(one)
+        # The same noise protects one record with a quarter of the Gaussian parameter.
+        alone = certify(four.run.replace(group_size=1), 1e-5)
+        assert alone.claimed_epsilon < one.certificate.claimed_epsilon / 4
+
+
+def test_a_run_of_ones_own_is_about_persons_too() -> None:
+    loss = LossGeometry(lipschitz=1.0, smoothness=0.25, convex=True)
+    own = NoisyGD(
+        n=500, steps=20, learning_rate=1.0, l2=0.05, noise_std=1.0, loss=loss, release="last"
+    )
+    one = plan(500, 3, algorithm=own)
+    three = plan(500, 3, algorithm=own, max_records_per_person=3)
+    assert three.run.group_size == 3
+    assert three.run.noise_std == pytest.approx(3 * one.run.noise_std, rel=1e-3)
+    assert three.certificate.verify().ok
+    stated = plan(500, 3, algorithm=own.replace(group_size=3), max_records_per_person=3)
+    assert stated.run == three.run
+    with pytest.raises(InvalidInput, match="described with group_size=3; make them the same"):
+        plan(500, 3, algorithm=own.replace(group_size=3))
+
+
+@pytest.mark.parametrize(
+    ("most", "reason"),
+    [
+        (0, "max_records_per_person must be at least 1"),
+        (2.5, "max_records_per_person must be a whole number"),
+        (True, "max_records_per_person must be a real number"),
+        ("3", "max_records_per_person must be a real number"),
+        (51, "max_records_per_person=51, but there are n=50 records; use at most 50"),
+    ],
+)
+def test_how_many_records_a_person_cannot_have(most: Any, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        plan(50, 2, max_records_per_person=most)

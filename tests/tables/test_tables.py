@@ -76,6 +76,10 @@ def test_a_schema_survives_its_own_form() -> None:
     assert Schema.from_dict(SCHEMA.to_dict()) == SCHEMA
     numeric = Schema(Target("y", bounds=Numeric(0, 5)), {"x": Numeric(-1, 1)})
     assert Schema.from_dict(numeric.to_dict()) == numeric
+    several = Schema(SCHEMA.target, SCHEMA.columns, max_records_per_person=3)
+    assert Schema.from_dict(several.to_dict()) == several != SCHEMA
+    # Files of models whose rows are persons stay as they were.
+    assert "max_records_per_person" not in SCHEMA.to_dict()
 
 
 def test_a_draft_names_types_and_asks_for_the_rest() -> None:
@@ -89,12 +93,15 @@ def test_a_draft_names_types_and_asks_for_the_rest() -> None:
     )
     assert list(found.columns) == ["a b", 'odd "name"']
     assert found.target.bounds == Numeric(0, 1)
+    assert found.max_records_per_person == 1
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
         ("[columns]", "target"),
+        ("max_records_per_person = 0\n[target]\ncolumn = 'y'", "must be at least 1"),
+        ("max_records_per_person = 'two'\n[target]\ncolumn = 'y'", "must be a real number"),
         ("[target]\nname = 'y'", "lacks column"),
         ("[target]\ncolumn = 'y'\ncolour = 1", "no field 'colour'"),
         ("[target]\ncolumn = 'y'\nclasses = ['a']", "two different classes"),

@@ -150,7 +150,12 @@ def base_assumptions(run: Run) -> tuple[Assumption, ...]:
             "real-number arithmetic: floating-point leaks are outside the claim", "declared"
         ),
     ]
-    return (*found, *_about_batches(run), *_about_release(run))
+    return (*found, *_about_persons(run), *_about_batches(run), *_about_release(run))
+
+
+def _about_persons(run: Run) -> tuple[Assumption, ...]:
+    text = f"no person has more than {run.group_size} records"
+    return (Assumption(text, "declared"),) if run.group_size > 1 else ()
 
 
 def _about_batches(run: Run) -> tuple[Assumption, ...]:

@@ -147,11 +147,15 @@ class Certificate:
         )
 
     def __str__(self) -> str:
-        """Show the claim in one line."""
-        return (
+        """Show the claim in one line, with its unit unless that is one record."""
+        claim = (
             f"({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP by "
             f"{self.theorem.title} ({self.theorem.citation.short()})"
         )
+        most = self.run.group_size
+        if most == 1:
+            return claim
+        return f"{claim}; neighbors differ in all the records of one person, at most {most}"
 
 
 def _typed(found: dict[str, Any], name: str, kind: type[Any]) -> Any:

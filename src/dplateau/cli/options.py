@@ -95,7 +95,9 @@ FLAGS: dict[str, Flag] = {
         float, "Of the sampled density (default 1).", _NOISE, (Algorithm.LANGEVIN,)
     ),
     "neighbors": Flag(str, "add-remove (default) or replace.", CLAIM_PANEL),
-    "group_size": Flag(int, "How many records neighbours may differ in (1).", CLAIM_PANEL),
+    "max_records_per_person": Flag(
+        int, "Most records of one person; the claim holds for all of them (1).", CLAIM_PANEL
+    ),
     "release": Flag(
         str, "What leaves: last, all or random-stop. A promise: no default.", CLAIM_PANEL
     ),
@@ -184,6 +186,8 @@ def build_run(algorithm: Algorithm, stated: dict[str, Any]) -> Run:
     inner = (*_LOSS_FLAGS, "diameter", "radius")
     arguments = {name: value for name, value in given.items() if name not in inner}
     arguments |= {"loss": _loss(given), "domain": _domain(given)}
+    if "max_records_per_person" in arguments:
+        arguments["group_size"] = arguments.pop("max_records_per_person")
     return _describing(algorithm)(**arguments)
 
 

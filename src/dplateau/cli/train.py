@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -98,6 +99,14 @@ def train_command(
     neighbors: Annotated[
         str, typer.Option(help="add-remove or replace.", rich_help_panel=CLAIM_PANEL)
     ] = "add-remove",
+    max_records_per_person: Annotated[
+        int | None,
+        typer.Option(
+            help="Most rows of one person (default 1, or what a schema file says); the claim "
+            "holds for all of them.",
+            rich_help_panel=CLAIM_PANEL,
+        ),
+    ] = None,
     evaluate_epsilon: Annotated[
         float | None,
         typer.Option(
@@ -139,6 +148,8 @@ def train_command(
         **_ignore_flags(ignore),
     }
     known = complete(known, flags, table)
+    if max_records_per_person is not None:
+        known = replace(known, max_records_per_person=max_records_per_person)
     tests = None if public_test is None else read_table(public_test)
     fitted = fit_table(
         table,
@@ -247,12 +258,12 @@ def _schema(
             "--classes A,B if its numbers are classes"
         )
     columns = {k: v for k, v in (found.columns if found else {}).items() if k != name}
-    return Schema(known, columns)
+    return Schema(known, columns, found.max_records_per_person if found else 1)
 
 
 def complete(schema: Schema, flags: dict[str, Column], table: Table) -> Schema:
     """Return a schema for every column: flags first, then the file; other text is hashed."""
-    from dplateau.tables import Hashed, Schema
+    from dplateau.tables import Hashed
 
     for name in flags:
         if name not in table.columns:
@@ -279,7 +290,7 @@ def complete(schema: Schema, flags: dict[str, Column], table: Table) -> Schema:
     missing = [name for name in schema.columns if name not in table.columns]
     if missing:
         raise InvalidInput(f"the schema's column {missing[0]!r} is not in the file")
-    return Schema(schema.target, columns)
+    return replace(schema, columns=columns)
 
 
 def _names(table: Table) -> str:
@@ -372,6 +383,7 @@ def summary_of(fitted: Fitted, output: Path, public_score: float | None) -> dict
         "epsilon": fitted.certificate.claimed_epsilon,
         "delta": fitted.certificate.claimed_delta,
         "total_epsilon": fitted.total_epsilon,
+        "max_records_per_person": fitted.certificate.run.group_size,
         "model": str(output / "model.json"),
         "certificate": str(output / "certificate.json"),
         "warnings": list(fitted.warnings),

@@ -33,13 +33,14 @@ from dplateau.estimators.rows import RowMap, bounds_of_columns
 from dplateau.estimators.targets import Task
 from dplateau.numerics.types import FloatArray
 from dplateau.planning import Plan, plan
+from dplateau.planning.plan import records_per_person
 
 DEFAULT_DELTA = 1e-5
 FLOATS = [np.float64, np.float32]
 
 _PARAMETERS = """
     epsilon, delta
-        What may leak about one record. ``delta`` may not exceed 1/n; None means 1e-5, or 1/n if
+        What may leak about one person. ``delta`` may not exceed 1/n; None means 1e-5, or 1/n if
         that is less.
     data_norm
         Rows longer than this are scaled down to it, each on its own. Choose it from what is known
@@ -54,6 +55,9 @@ _PARAMETERS = """
         declares the number of rows itself as public.
     neighbors
         "add_remove" (a record is present or absent) or "replace" (it is exchanged).
+    max_records_per_person
+        Most rows that one person has: epsilon and delta hold for all of them together. Rows do not
+        tell whose they are, so nothing checks it: you vouch for it. The noise grows about as much.
     algorithm
         "auto", the name of a planner's recipe, or a run whose noise is then calibrated.
     compute_budget
@@ -85,7 +89,7 @@ _ATTRIBUTES = """
 
 
 class PrivateLinearModel(BaseEstimator):
-    """A linear model whose weights are (epsilon, delta)-private in every record.
+    """A linear model whose weights are (epsilon, delta)-private in every person's records.
 
     Subclasses say which loss and which targets; this class does all that touches rows and noise.
     """
@@ -116,6 +120,7 @@ class PrivateLinearModel(BaseEstimator):
         fit_intercept: bool = True,
         n_public: int | None = None,
         neighbors: str = "add_remove",
+        max_records_per_person: int = 1,
         algorithm: str | Run = "auto",
         compute_budget: float | None = None,
         random_state: Any = None,
@@ -129,6 +134,7 @@ class PrivateLinearModel(BaseEstimator):
         self.fit_intercept = fit_intercept
         self.n_public = n_public
         self.neighbors = neighbors
+        self.max_records_per_person = max_records_per_person
         self.algorithm = algorithm
         self.compute_budget = compute_budget
         self.random_state = random_state
@@ -250,6 +256,8 @@ class PrivateLinearModel(BaseEstimator):
             data_norm=self.data_norm,
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
+            # Checked here: to the memory of plans True and 1 are the same.
+            max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm=self.algorithm,
         )
 

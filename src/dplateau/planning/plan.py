@@ -59,6 +59,7 @@ def plan(
     fit_intercept: bool = True,
     target_bound: float = 1.0,
     neighbors: str = "add_remove",
+    max_records_per_person: int = 1,
     algorithm: str | Run = "auto",
 ) -> Plan:
     """Choose algorithm, step size, length, batch and noise for a target, without seeing data.
@@ -80,6 +81,9 @@ def plan(
         Public bound on rows, whether a constant feature is appended, and on targets.
     neighbors
         "add_remove" or "replace".
+    max_records_per_person
+        Most records that one person has: the target then holds for all of them together. Nothing
+        checks it; whoever states it vouches for it.
     algorithm
         "auto", the name of a recipe ("momentum", "gd", "sgd_momentum", "sgd"), or a
         run whose noise is calibrated.
@@ -94,6 +98,7 @@ def plan(
         epsilon=_check.positive("epsilon", epsilon),
         delta=_check.probability("delta", delta),
         neighbors=cast(Neighbors, _check.choice("neighbors", neighbors, NEIGHBORS)),
+        max_records_per_person=records_per_person(max_records_per_person, n),
         passes=None
         if compute_budget is None
         else _check.positive("compute_budget", compute_budget),
@@ -106,7 +111,7 @@ def plan(
         ),
     )
     if isinstance(algorithm, Run):
-        found = with_noise(algorithm, task)
+        found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
         return _plan(task.model, found, None, ())
     known = ("auto", *RECIPES)
     if algorithm not in known:
@@ -117,6 +122,26 @@ def plan(
     candidates = [RECIPES[name](task) for name in names]
     best, *others = sorted(candidates, key=lambda candidate: candidate.expected.error)
     return _plan(best.model, with_noise(best.run, task), best, tuple(others))
+
+
+def records_per_person(stated: object, n: int) -> int:
+    """Return the most records that a person has, refusing what cannot be."""
+    most = _check.whole("max_records_per_person", stated)
+    if most > n:
+        raise InvalidInput(
+            f"max_records_per_person={most}, but there are n={n} records; use at most {n}"
+        )
+    return most
+
+
+def _about_persons(run: Run, most: int) -> Run:
+    """Return the user's run with persons as the unit of privacy, unless it states another one."""
+    if run.group_size not in (1, most):
+        raise InvalidInput(
+            f"max_records_per_person={most}, but algorithm={run.kind} was described with "
+            f"group_size={run.group_size}; make them the same"
+        )
+    return run.replace(group_size=most)
 
 
 def _plan(

@@ -11,8 +11,10 @@ import numpy as np
 
 from dplateau.algorithms import FullBatch, NoisyGD, NoisySGD, Run
 from dplateau.algorithms.base import Neighbors
-from dplateau.bounds.registry import bound_named
+from dplateau.bounds.base import Bound, for_one_record
+from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Calibration, calibrate
+from dplateau.certificates.certify import candidates
 from dplateau.numerics.normal import gaussian_mu
 from dplateau.planning.forecast import Forecast, forecast
 from dplateau.planning.model import Model
@@ -39,6 +41,9 @@ _TIMES = tuple(float(time) for time in np.geomspace(0.15, 6.0, 19))
 # Batches are noisy themselves, which can make much shorter times the best.
 _SAMPLED_TIMES = tuple(float(time) for time in np.geomspace(0.003, 6.0, 26))
 
+# Takes seconds at each noise level for a group, and is far above PLD and RDP composition.
+SLOW_FOR_GROUPS = "advanced_composition"
+
 
 @dataclass(frozen=True)
 class Task:
@@ -49,6 +54,7 @@ class Task:
     epsilon: float
     delta: float
     neighbors: Neighbors
+    max_records_per_person: int
     passes: float | None
     model: Model
 
@@ -62,11 +68,14 @@ class Task:
 
     @cached_property
     def mu(self) -> float:
-        """Return the Gaussian parameter of the target."""
-        return gaussian_mu(self.epsilon, self.delta)
+        """Return the Gaussian parameter that the target leaves for each record of a person.
+
+        Of m records that are mu-GDP each, all together are m mu-GDP.
+        """
+        return gaussian_mu(self.epsilon, self.delta) / self.max_records_per_person
 
     def distance(self, model: Model) -> float:
-        """Return how far a neighbour moves the averaged gradient of all records."""
+        """Return how far one changed record moves the averaged gradient of all records."""
         factor = 2 if self.neighbors == "replace" else 1
         return factor * model.geometry.lipschitz / self.n
 
@@ -125,8 +134,21 @@ def with_noise(run: Run, task: Task) -> Calibration:
     # Without sampling and hidden state the Gaussian composition is exact: nothing else can win.
     full = isinstance(run.batches, FullBatch)
     exact = full and not run.is_plain and run.noise_kind == "gaussian"
-    bounds = [bound_named("gdp_composition")] if exact else None
+    bounds = [bound_named("gdp_composition")] if exact else _of_groups(run)
     return calibrate(run, task.epsilon, task.delta, bounds=bounds)
+
+
+def _of_groups(run: Run) -> list[Bound] | None:
+    """Return the bounds to ask about several records of a person; None: those of one record.
+
+    A group's claim follows from that about one record, where many bounds cannot win, or from a
+    theorem about groups. To ask the others too would take half a minute and gain nothing much.
+    """
+    if run.group_size == 1:
+        return None
+    for_one = candidates(for_one_record(run))
+    useful = [bound for bound in BOUNDS if bound in for_one or bound.knows_groups]
+    return [bound for bound in useful if bound.name != SLOW_FOR_GROUPS]
 
 
 def momentum(task: Task) -> Candidate:
@@ -149,6 +171,7 @@ def momentum(task: Task) -> Candidate:
             average_last=max(1, int(tail * steps)),
             loss=model.geometry,
             neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
             release="last",
         )
 
@@ -173,6 +196,7 @@ def sgd_momentum(task: Task) -> Candidate:
             average_last=max(1, int(tail * steps)),
             loss=model.geometry,
             neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
             release="last",
         )
 
@@ -208,6 +232,7 @@ def gd(task: Task) -> Candidate:
             noise_std=task.distance(model) * math.sqrt(factor) / task.mu,
             loss=model.geometry,
             neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
             release="last",
         )
 
@@ -231,6 +256,7 @@ def sgd(task: Task) -> Candidate:
             noise_std=task.sampled_std(model, sampled, factor),
             loss=model.geometry,
             neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
             release="last",
         )
 

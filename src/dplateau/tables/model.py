@@ -110,8 +110,9 @@ class Evaluation:
     """A noisy score on held-out private rows, and what it costs.
 
     The number of right answers (or the sum of squared errors, cut to the target's range) among the
-    held-out rows changes by at most one unit with one row, so Laplace noise of scale 1 / epsilon
-    makes it epsilon-private.
+    held-out rows changes by at most one unit with one row, so by at most m with the m rows of one
+    person, all of which may be held out. Laplace noise of scale m / epsilon makes it
+    epsilon-private.
     """
 
     metric: str
@@ -167,6 +168,7 @@ def fit_table(
         delta=delta,
         data_norm=data_norm,
         neighbors=neighbors,
+        max_records_per_person=schema.max_records_per_person,
         compute_budget=compute_budget,
         random_state=random_state,
         verbose=int(verbose),
@@ -210,7 +212,8 @@ def _split(table: Table, share: float) -> tuple[Table, Table]:
 
 def _evaluated(model: TableModel, test: Table, epsilon: float) -> Evaluation:
     truth, guess = encode_target(test, model.schema), model.predict(test)
-    scale = math.sqrt(2.0) / (epsilon * test.n_rows)
+    most_rows = model.schema.max_records_per_person
+    scale = math.sqrt(2.0) * most_rows / (epsilon * test.n_rows)
     noise = float(SecureRandomness().laplace(1)[0]) * scale
     if model.classes is not None:
         metric, value = "accuracy", float(np.mean(truth == guess))

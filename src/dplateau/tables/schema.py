@@ -120,10 +120,19 @@ class Target:
 
 @dataclass(frozen=True)
 class Schema:
-    """The target, and what is known about every other column, in order."""
+    """The target, what is known about every other column, in order, and how many rows a person has.
+
+    ``max_records_per_person`` is the most rows of one person: what is proved holds for all of them.
+    """
 
     target: Target
     columns: Mapping[str, Column]
+    max_records_per_person: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a number of rows that is not one."""
+        name = "max_records_per_person"
+        _check.put(self, name, _check.whole(name, self.max_records_per_person))
 
     @property
     def width(self) -> int:
@@ -142,7 +151,10 @@ class Schema:
             name: {"kind": names[type(column)], **_plain(asdict(column))}
             for name, column in self.columns.items()
         }
-        return {"target": target, "columns": columns}
+        found: dict[str, Any] = {"target": target, "columns": columns}
+        if self.max_records_per_person > 1:
+            found["max_records_per_person"] = self.max_records_per_person
+        return found
 
     @classmethod
     def from_dict(cls, found: Any) -> Schema:
@@ -155,6 +167,7 @@ class Schema:
         return cls(
             target=_target(found["target"]),
             columns={str(name): _column(str(name), one) for name, one in columns.items()},
+            max_records_per_person=found.get("max_records_per_person", 1),
         )
 
     @classmethod
@@ -228,6 +241,9 @@ def draft(types: Mapping[str, str], target: str) -> str:
         "# What is publicly known about the table. Fill in every '?' from general knowledge,",
         "# never by looking at the private data. Kinds: numeric (low, high), categories",
         "# (categories), hashed (buckets), ignored.",
+        "",
+        "# Most rows of one person; the privacy of all of them together is what is protected.",
+        "max_records_per_person = 1",
         "",
         "[target]",
         f"column = {_quoted(target)}",
