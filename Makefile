@@ -56,7 +56,7 @@ golden: $(TEST)
 	$(BIN)/python tools/golden.py
 
 falsify: $(RUN)
-	$(BIN)/python -m dplateau.audit.falsify --settings 2400 --seed 1 --state .falsify/seed-1.jsonl
+	$(BIN)/python tools/falsify.py --settings 2400 --seed 1 --state .falsify/seed-1.jsonl
 
 bench: $(RUN)
 	$(BIN)/python benchmarks/accounting.py

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from dplateau import Ball, Box, LossGeometry, ProjectedLangevin, certify_mixing, tv_over_steps
 from dplateau.algorithms import Domain, Run
-from dplateau.audit.mixing_truth import extreme_nodes, grid_chain
 from dplateau.numerics.types import FloatArray
 from dplateau.sampling import theorem_4_2
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+from mixing_truth import extreme_nodes, grid_chain
 
 LEVEL = 0.01
 # Truths below this are rounding errors, and chains longer than this are not followed.

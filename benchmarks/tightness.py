@@ -24,7 +24,7 @@ from dplateau import (
 from dplateau.algorithms import Run
 from dplateau.audit import tightness_over_steps
 from dplateau.audit.problems import WalkProblem
-from dplateau.audit.ratios import Tightness, tightness
+from dplateau.audit.tightness_ratios import Tightness, tightness
 from dplateau.plots import TightnessDisplay, step_counts
 
 DELTA = 1e-5

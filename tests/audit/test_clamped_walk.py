@@ -12,16 +12,12 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr
 
-from dplateau.audit.chain import Chain
-from dplateau.audit.clamped_walk import ClampedLaw
-from dplateau.audit.final_law import final_law, wall_probability
-from dplateau.audit.gaussian_walk import gaussian_law
-from dplateau.audit.inclusion import Always, Bernoulli, Inclusion, Once, Periodic
+from dplateau.audit.chains import Always, Bernoulli, Chain, Inclusion, Once, Periodic
+from dplateau.audit.clamped_walks import ClampedLaw, gauss_legendre, quadrature_error
+from dplateau.audit.final_law import RoundedLaw, final_law, wall_probability
 from dplateau.audit.laws import PaddedLaw
+from dplateau.audit.linear_walks import RidgeLaw, gaussian_law
 from dplateau.audit.problems import WalkProblem, lower_epsilon, solve
-from dplateau.audit.quadrature import gauss_legendre, quadrature_error
-from dplateau.audit.ridge_walk import RidgeLaw
-from dplateau.audit.rounded_walk import RoundedLaw
 from dplateau.errors import NotApplicable
 from dplateau.numerics.types import FloatArray
 

@@ -19,18 +19,14 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+import falsify
 from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD
 from dplateau.algorithms import Run, run_from_dict
-from dplateau.audit import (
-    falsify,
-    lower_bound,
-    lower_epsilon,
-    problems_of,
-)
-from dplateau.audit.settings import KINDS, LOSSES, setting, settings
+from dplateau.audit import lower_bound, lower_epsilon, problems_of
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.curves import GaussianCurve, PrivacyCurve
+from falsify_settings import KINDS, LOSSES, setting, settings
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.1)
 FULL: dict[str, Any] = {"n": 10, "learning_rate": 0.5, "noise_std": 0.5, "loss": SMOOTH}
@@ -348,7 +344,7 @@ def record(claim: float) -> dict[str, Any]:
 def test_workers_and_an_interrupt(tmp_path: Path) -> None:
     """Stopped in the middle, a campaign keeps what it has and says how to go on."""
     path = tmp_path / "folder" / "state.jsonl"
-    command = [sys.executable, "-m", "dplateau.audit.falsify", "--settings", "100000"]
+    command = [sys.executable, falsify.__file__, "--settings", "100000"]
     running = subprocess.Popen(
         [*command, "--seed", "5", "--jobs", "2", "--state", str(path)],
         stdout=subprocess.PIPE,

@@ -9,11 +9,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from dplateau.audit.chain import Chain
-from dplateau.audit.gaussian_curve import gaussian_delta_below, gaussian_epsilon_below
-from dplateau.audit.gaussian_walk import gaussian_law, geometric_sum, linear_sums
-from dplateau.audit.inclusion import Always, Bernoulli, Once, Periodic
-from dplateau.audit.laws import normal_tail
+from dplateau.audit.chains import Always, Bernoulli, Chain, Once, Periodic
+from dplateau.audit.laws import gaussian_delta_below, gaussian_epsilon_below, normal_tail
+from dplateau.audit.linear_walks import gaussian_law, geometric_sum, linear_sums
 from dplateau.audit.problems import WalkProblem, lower_delta, lower_epsilon
 from dplateau.errors import NotApplicable
 

@@ -29,22 +29,21 @@ from dplateau import (
     compose,
     worst_case_pair,
 )
-from dplateau.audit.monte_carlo_bounds import (
+from dplateau.audit.monte_carlo import fit_score
+from dplateau.audit.monte_carlo_rates import (
     THRESHOLDS,
+    ClaimTable,
+    SimulatedAudits,
+    count_hits,
+    detectable_leak,
+    judge,
     least_rates,
     level_of_each,
     most_rates,
-    region_corners,
-)
-from dplateau.audit.monte_carlo_power import SimulatedAudits, detectable_leak
-from dplateau.audit.monte_carlo_rates import (
-    ClaimTable,
-    count_hits,
-    judge,
     place_thresholds,
     proved_epsilon,
+    region_corners,
 )
-from dplateau.audit.monte_carlo_scores import fit_score
 from dplateau.numerics.types import FloatArray
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)

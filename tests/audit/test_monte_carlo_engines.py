@@ -15,7 +15,7 @@ import pytest
 
 from dplateau import AuditReport, CyclicSGD, NoisyGD, NoisySGD, audit_trainer, certify
 from dplateau.algorithms import Run
-from dplateau.audit.monte_carlo_pairs import worst_case_pair
+from dplateau.audit.monte_carlo_rates import worst_case_pair
 from dplateau.engines import SeededRandomness, train
 from dplateau.losses import Huber
 from dplateau.numerics.types import FloatArray

@@ -16,9 +16,8 @@ import pytest
 
 from dplateau import Certificate, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, certify
 from dplateau.algorithms import Run
-from dplateau.audit.monte_carlo import audit_trainer
-from dplateau.audit.monte_carlo_pairs import CanaryPair, worst_case_pair
-from dplateau.audit.monte_carlo_scores import Statistic
+from dplateau.audit.monte_carlo import Statistic, audit_trainer
+from dplateau.audit.monte_carlo_rates import CanaryPair, worst_case_pair
 from dplateau.numerics.types import FloatArray
 
 # Linear losses meet these constants, and so do logistic ones on rows of norm at most 1.

@@ -10,12 +10,9 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 from scipy.stats import norm
 
-from dplateau.audit.chain import Chain
-from dplateau.audit.clamped_walk import ClampedLaw
-from dplateau.audit.enclosure import enclose
-from dplateau.audit.final_law import final_law
-from dplateau.audit.inclusion import Always, Bernoulli, Once, Periodic, Reshuffled, Until
-from dplateau.audit.rounded_walk import RoundedLaw
+from dplateau.audit.chains import Always, Bernoulli, Chain, Once, Periodic, Reshuffled, Until
+from dplateau.audit.clamped_walks import ClampedLaw
+from dplateau.audit.final_law import RoundedLaw, enclose, final_law
 from dplateau.errors import NotApplicable
 from dplateau.numerics.types import FloatArray
 

@@ -9,12 +9,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from dplateau.audit.chain import Chain
-from dplateau.audit.gaussian_walk import gaussian_law
-from dplateau.audit.inclusion import Always, Bernoulli
+from dplateau.audit.chains import Always, Bernoulli, Chain
+from dplateau.audit.final_law import RoundedLaw
+from dplateau.audit.linear_walks import RidgeLaw, bernoulli_cumulants, gaussian_law
 from dplateau.audit.problems import WalkProblem, lower_epsilon, solve
-from dplateau.audit.ridge_walk import RidgeLaw, bernoulli_cumulants
-from dplateau.audit.rounded_walk import RoundedLaw
 from dplateau.errors import NotApplicable
 from dplateau.numerics.types import FloatArray
 

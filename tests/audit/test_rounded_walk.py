@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dplateau.audit.chain import Chain
-from dplateau.audit.final_law import final_law
-from dplateau.audit.inclusion import Always, Bernoulli, Once
+from dplateau.audit.chains import Always, Bernoulli, Chain, Once
+from dplateau.audit.final_law import RoundedLaw, final_law, noise_survival
 from dplateau.audit.problems import WalkProblem, lower_delta, lower_epsilon
-from dplateau.audit.rounded_walk import RoundedLaw, noise_survival
 from dplateau.errors import NotApplicable
 
 LAPLACE = Chain(steps=2, contraction=0.8, noise_std=math.sqrt(2.0), drift=0.2, jump=0.7,

@@ -19,11 +19,11 @@ from dplateau import (
     certify,
 )
 from dplateau.algorithms import Cyclic, OnePass, Run, Schedule
-from dplateau.audit.falsify import attack
-from dplateau.audit.settings import Setting, setting, settings
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.curves import GaussianCurve, PrivacyCurve
+from falsify import attack
+from falsify_settings import Setting, setting, settings
 
 SOUND = tuple(bound for bound in BOUNDS if bound.sound)
 NAMES = tuple(bound.name for bound in SOUND)

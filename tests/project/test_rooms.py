@@ -47,7 +47,7 @@ ROOMS = (
 
 # Files of audit that compare attacks with certificates or sample runs, and so may look at both.
 # All its other files compute exact privacy losses and must owe nothing to what they attack.
-AUDIT_DRIVERS = ("audit.falsify", "audit.ratios", "audit.monte_carlo*")
+AUDIT_DRIVERS = ("audit.tightness_ratios", "audit.monte_carlo*")
 
 # Stricter than the row: these may import from the library only what is named, and themselves.
 # A checker that shares code with the claim it checks would share its mistakes.
@@ -214,10 +214,10 @@ def test_rooms_import_only_what_stands_before_them(path: Path) -> None:
         ("verify/report.py", "from dplateau.numerics.types import FloatArray"),
         ("verify/report.py", "from dplateau.bounds.registry import BOUNDS"),
         ("verify/report.py", "import numba"),
-        ("audit/chain.py", "from dplateau.numerics import normal"),
-        ("audit/chain.py", "from dplateau.certificates import certify"),
-        ("audit/chain.py", "from dplateau.audit.falsify import attack"),
-        ("audit/chain.py", "from . import monte_carlo_walk"),
+        ("audit/chains.py", "from dplateau.numerics import normal"),
+        ("audit/chains.py", "from dplateau.certificates import certify"),
+        ("audit/chains.py", "from dplateau.audit.tightness_ratios import tightness"),
+        ("audit/chains.py", "from . import monte_carlo_walk"),
         ("certificates/certificate.py", "from rich.table import Table"),
         ("bounds/pld_composition.py", "from dp_accounting.pld import privacy_loss_distribution"),
         ("errors.py", "import numpy"),
@@ -226,7 +226,7 @@ def test_rooms_import_only_what_stands_before_them(path: Path) -> None:
 def test_a_forbidden_import_would_be_seen(
     where: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    imagined = {"audit.falsify", "audit.monte_carlo_walk", "numerics.normal"}
+    imagined = {"audit.monte_carlo_walk", "numerics.normal"}
     monkeypatch.setitem(globals(), "MODULES", MODULES | imagined)
     assert len(faults(PACKAGE / where, text)) == 1
 
@@ -237,9 +237,9 @@ def test_a_forbidden_import_would_be_seen(
         ("shifts/chain.py", "from dplateau.algorithms import Run"),
         ("verify/report.py", "from dplateau.algorithms import Run\nfrom scipy import special"),
         ("verify/report.py", "from dplateau.verify import recompute"),
-        ("audit/chain.py", "from dplateau.numerics.compiled import compiled"),
-        ("audit/__init__.py", "from dplateau.audit.falsify import attack"),
-        ("audit/falsify.py", "from dplateau.certificates import certify"),
+        ("audit/chains.py", "from dplateau.numerics.compiled import compiled"),
+        ("audit/__init__.py", "from dplateau.audit.tightness_ratios import tightness"),
+        ("audit/tightness_ratios.py", "from dplateau.certificates import certify"),
         ("audit/monte_carlo_walk.py", "from dplateau.curves import PrivacyCurve"),
         ("certificates/certificate.py", "from dplateau.verify import verify"),
         ("plots/frontier.py", "import matplotlib.pyplot as plt"),

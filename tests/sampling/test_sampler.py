@@ -26,12 +26,12 @@ from dplateau import (
     sample,
 )
 from dplateau.algorithms import FixedSize, Poisson
-from dplateau.audit.mixing_truth import grid_chain
 from dplateau.losses import Absolute, Logistic
 from dplateau.numerics.types import FloatArray
 from dplateau.sampling import check_constants
 from dplateau.sampling.batches import random_batches
 from dplateau.sampling.secure import SecureGenerator
+from mixing_truth import grid_chain
 
 
 def geometry(**known: Any) -> LossGeometry:

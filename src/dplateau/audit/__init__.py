@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dplateau.audit.adversary import search_adversary
-    from dplateau.audit.events import HalfLine, delta_from_brackets, epsilon_from_brackets
-    from dplateau.audit.inclusion import (
+    from dplateau.audit.chains import (
         Always,
         Bernoulli,
         Inclusion,
@@ -22,11 +21,15 @@ if TYPE_CHECKING:
         Shuffled,
         Until,
     )
-    from dplateau.audit.laws import TailBracket
+    from dplateau.audit.laws import (
+        HalfLine,
+        TailBracket,
+        delta_from_brackets,
+        epsilon_from_brackets,
+    )
     from dplateau.audit.lower_bounds import lower_bound, problems_of
-    from dplateau.audit.monte_carlo import audit_trainer
-    from dplateau.audit.monte_carlo_pairs import CanaryPair, worst_case_pair
-    from dplateau.audit.monte_carlo_report import AuditReport
+    from dplateau.audit.monte_carlo import AuditReport, audit_trainer
+    from dplateau.audit.monte_carlo_rates import CanaryPair, worst_case_pair
     from dplateau.audit.problems import (
         LowerBound,
         WalkProblem,
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
         lower_epsilon,
         solve,
     )
-    from dplateau.audit.ratios import (
+    from dplateau.audit.tightness_ratios import (
         Tightness,
         TightnessOverSteps,
         tightness,
@@ -44,34 +47,34 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "search_adversary": "adversary",
-    "HalfLine": "events",
-    "delta_from_brackets": "events",
-    "epsilon_from_brackets": "events",
-    "Always": "inclusion",
-    "Bernoulli": "inclusion",
-    "Inclusion": "inclusion",
-    "Once": "inclusion",
-    "Periodic": "inclusion",
-    "Reshuffled": "inclusion",
-    "Shuffled": "inclusion",
-    "Until": "inclusion",
+    "HalfLine": "laws",
+    "delta_from_brackets": "laws",
+    "epsilon_from_brackets": "laws",
+    "Always": "chains",
+    "Bernoulli": "chains",
+    "Inclusion": "chains",
+    "Once": "chains",
+    "Periodic": "chains",
+    "Reshuffled": "chains",
+    "Shuffled": "chains",
+    "Until": "chains",
     "TailBracket": "laws",
     "lower_bound": "lower_bounds",
     "problems_of": "lower_bounds",
     "audit_trainer": "monte_carlo",
-    "CanaryPair": "monte_carlo_pairs",
-    "worst_case_pair": "monte_carlo_pairs",
-    "AuditReport": "monte_carlo_report",
+    "CanaryPair": "monte_carlo_rates",
+    "worst_case_pair": "monte_carlo_rates",
+    "AuditReport": "monte_carlo",
     "LowerBound": "problems",
     "WalkProblem": "problems",
     "final_laws": "problems",
     "lower_delta": "problems",
     "lower_epsilon": "problems",
     "solve": "problems",
-    "Tightness": "ratios",
-    "TightnessOverSteps": "ratios",
-    "tightness": "ratios",
-    "tightness_over_steps": "ratios",
+    "Tightness": "tightness_ratios",
+    "TightnessOverSteps": "tightness_ratios",
+    "tightness": "tightness_ratios",
+    "tightness_over_steps": "tightness_ratios",
 }
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The exact adversary: a search over admissible problems for the one that leaks most.
 
-Whatever it tries is a problem of the run's class (:mod:`dplateau.audit.admissible`) whose privacy
+Whatever it tries is a problem of the run's class (:mod:`dplateau.audit.lower_bounds`) whose privacy
 loss is bracketed rigorously, so the search itself needs no proof: a poor search finds a smaller
 lower bound, never a wrong one. It varies the start, the slope of the other records, and the
 strength, width, place and batches of their curvature.
@@ -16,10 +16,17 @@ from typing import Literal
 import numpy as np
 
 from dplateau.algorithms import Run
-from dplateau.audit.admissible import Others, Room, pull_patterns, rooms, scales
-from dplateau.audit.enclosure import enclose
-from dplateau.audit.inclusion import Always, Once, Periodic, Reshuffled, Shuffled
-from dplateau.audit.lower_bounds import problems_of, rounding
+from dplateau.audit.chains import Always, Once, Periodic, Reshuffled, Shuffled
+from dplateau.audit.final_law import enclose
+from dplateau.audit.lower_bounds import (
+    Others,
+    Room,
+    problems_of,
+    pull_patterns,
+    rooms,
+    rounding,
+    scales,
+)
 from dplateau.audit.problems import LowerBound, WalkProblem, lower_epsilon
 from dplateau.errors import InvalidInput, NotApplicable
 

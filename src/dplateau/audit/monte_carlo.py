@@ -8,25 +8,27 @@ fixed before, and the stated confidence is honest whatever the score.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 import numpy as np
 
 from dplateau.algorithms import _check
-from dplateau.audit.monte_carlo_bounds import level_of_each, region_corners
-from dplateau.audit.monte_carlo_power import detectable_leak
 from dplateau.audit.monte_carlo_rates import (
     Claim,
     ClaimTable,
+    DetectableLeak,
     ThresholdResult,
     count_hits,
+    detectable_leak,
     judge,
+    level_of_each,
     place_thresholds,
     proved_epsilon,
+    region_corners,
 )
-from dplateau.audit.monte_carlo_report import AuditReport
-from dplateau.audit.monte_carlo_scores import Statistic, fit_score
 from dplateau.errors import InvalidInput
 from dplateau.numerics.types import FloatArray
 
@@ -219,3 +221,224 @@ def _stacked(parts: list[FloatArray]) -> FloatArray:
     if len(widths) > 1:
         raise InvalidInput(f"outputs must have one size; the trainer returned {sorted(widths)}")
     return np.concatenate(parts)
+
+
+# ---- scores -------------------------------------------------------------------------------------
+#
+# From outputs to one number: a score that is large where the record was in the data.
+#
+# The score may be anything that was fixed before the tested runs are looked at; a poor one costs
+# power, never honesty. The one fitted here is the likelihood ratio of two Gaussian laws with a
+# common covariance (Fisher's linear discriminant).
+
+Statistic = Callable[[FloatArray], FloatArray]
+
+# With fewer runs per output coordinate than this, correlations are left out of the discriminant.
+_RUNS_PER_COORDINATE = 4
+_MOST_COORDINATES = 2000
+# What a coordinate without any noise is taken to vary by, in units of its size.
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class FittedScore:
+    """A statistic with the sign that makes it larger on the data than on the neighbour."""
+
+    statistic: Statistic
+    sign: float
+    name: str
+
+    def __call__(self, outputs: FloatArray) -> FloatArray:
+        """Return one score per row of ``outputs``."""
+        scores = np.asarray(self.statistic(outputs), dtype=np.float64)
+        if scores.shape != (outputs.shape[0],):
+            raise InvalidInput(
+                f"statistic must return one number per run, an array of shape "
+                f"({outputs.shape[0]},); got shape {scores.shape}"
+            )
+        if not np.all(np.isfinite(scores)):
+            raise InvalidInput("statistic returned a score that is not finite")
+        return self.sign * scores
+
+
+def fit_score(
+    data: FloatArray,
+    neighbor: FloatArray,
+    *,
+    statistic: Statistic | None = None,
+    direction: FloatArray | None = None,
+) -> FittedScore:
+    """Return the score to test with, from runs that are not tested.
+
+    A given ``statistic`` is used as it is. Otherwise the discriminant is fitted on the first half
+    of the runs, and the second half decides between it and the projection on ``direction``.
+    """
+    if statistic is not None:
+        return _oriented(statistic, data, neighbor, "given statistic")
+    half = min(len(data), len(neighbor)) // 2
+    weights = _discriminant(data[:half], neighbor[:half])
+    found = [_oriented(_projection(weights), data[:half], neighbor[:half], "linear discriminant")]
+    if direction is not None:
+        known = _projection(_checked_direction(direction, data.shape[1]))
+        found.append(_oriented(known, data[:half], neighbor[:half], "given direction"))
+    return max(found, key=lambda score: _separation(score(data[half:]), score(neighbor[half:])))
+
+
+def _projection(weights: FloatArray) -> Statistic:
+    return lambda outputs: outputs @ weights
+
+
+def _oriented(
+    statistic: Statistic, data: FloatArray, neighbor: FloatArray, name: str
+) -> FittedScore:
+    plain = FittedScore(statistic, 1.0, name)
+    turned = float(np.mean(plain(data))) < float(np.mean(plain(neighbor)))
+    return FittedScore(statistic, -1.0 if turned else 1.0, name)
+
+
+def _separation(data: FloatArray, neighbor: FloatArray) -> float:
+    """Return how far the means lie apart in standard deviations."""
+    gap = float(np.mean(data) - np.mean(neighbor))
+    spread = float(np.sqrt((np.var(data) + np.var(neighbor)) / 2))
+    return gap / spread if spread > 0 else gap * np.inf if gap else 0.0
+
+
+def _discriminant(data: FloatArray, neighbor: FloatArray) -> FloatArray:
+    """Return the weights covariance^-1 (mean on the data - mean on the neighbour)."""
+    gap = data.mean(axis=0) - neighbor.mean(axis=0)
+    rest = np.concatenate([data - data.mean(axis=0), neighbor - neighbor.mean(axis=0)])
+    size = np.maximum(np.abs(data).max(axis=0), np.abs(neighbor).max(axis=0))
+    scale = np.maximum(rest.std(axis=0), _TINY * np.where(size > 0, size, 1.0))
+    count, width = rest.shape
+    if width > min(count / _RUNS_PER_COORDINATE, _MOST_COORDINATES):
+        return np.asarray(gap / scale**2)
+    rest /= scale
+    correlations = rest.T @ rest / count + _TINY * np.eye(width)
+    return np.asarray(np.linalg.solve(correlations, gap / scale) / scale)
+
+
+def _checked_direction(direction: FloatArray, width: int) -> FloatArray:
+    found = np.asarray(direction, dtype=np.float64).ravel()
+    if found.size != width:
+        raise InvalidInput(
+            f"direction has {found.size} coordinates, but the trainer returns {width}; "
+            "leave it out to let the audit find one"
+        )
+    if not np.all(np.isfinite(found)) or not np.any(found):
+        raise InvalidInput("direction must be finite and not zero")
+    return found
+
+
+# ---- the report ---------------------------------------------------------------------------------
+
+SCHEMA = "dplateau/audit-report"
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class AuditReport:
+    """The verdict of one audit, with the counts that it rests on.
+
+    Each of two neighbouring data sets was trained on ``runs`` times. The first ``fitted`` runs of
+    each chose the score and the thresholds; the other ``tested`` ones were only counted. If the
+    claim holds, the verdict is "violated" with probability at most 1 - ``confidence``. With the
+    same confidence every (epsilon, claimed_delta) that holds for the trainer has an epsilon of at
+    least ``epsilon_lower_bound``. ``gdp_estimate`` is an estimate, and no bound: the mu at which a
+    Gaussian law would give the rates seen at the most balanced threshold.
+    """
+
+    claimed_epsilon: float
+    claimed_delta: float
+    runs: int
+    fitted: int
+    tested: int
+    confidence: float
+    seed: int
+    statistic: str
+    epsilon_lower_bound: float
+    gdp_estimate: float
+    power: DetectableLeak
+    points: tuple[ThresholdResult, ...]
+
+    @property
+    def worst(self) -> ThresholdResult:
+        """The threshold at which the claim fares worst."""
+        return max(self.points, key=lambda point: (point.violated, point.ratio))
+
+    @property
+    def violated(self) -> bool:
+        """Whether the runs refute the claim."""
+        return self.worst.violated
+
+    @property
+    def verdict(self) -> Literal["violated", "not violated"]:
+        """The same in words."""
+        return "violated" if self.violated else "not violated"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data."""
+        return {
+            "schema": SCHEMA,
+            "schema_version": SCHEMA_VERSION,
+            "verdict": self.verdict,
+            **asdict(self),
+            "points": [asdict(point) for point in self.points],
+        }
+
+    def to_json(self) -> str:
+        """Return JSON text; floats keep every digit."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> AuditReport:
+        """Read what :meth:`to_json` wrote."""
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"not an audit report: the text is no JSON ({error})") from None
+        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+            raise InvalidInput(f"not an audit report: the text lacks 'schema': '{SCHEMA}'")
+        if found.get("schema_version") != SCHEMA_VERSION:
+            raise InvalidInput(
+                f"audit report of schema version {found.get('schema_version')!r}; "
+                f"this release reads {SCHEMA_VERSION}"
+            )
+        missing = [name for name in cls.__dataclass_fields__ if name not in found]
+        if missing:
+            raise InvalidInput(f"not a whole audit report: it lacks {missing[0]!r}")
+        fields: dict[str, Any] = {name: found[name] for name in cls.__dataclass_fields__}
+        try:
+            fields["power"] = DetectableLeak(**fields["power"])
+            fields["points"] = tuple(ThresholdResult(**point) for point in fields["points"])
+            report = cls(**fields)
+            verdict = report.verdict
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"not a whole audit report: {error}") from None
+        if verdict != found.get("verdict"):
+            raise InvalidInput(
+                f"the audit report was altered: it says {found.get('verdict')!r}, "
+                f"its counts say {verdict!r}"
+            )
+        return report
+
+    def __str__(self) -> str:
+        """Say the verdict, what it rests on, and what it cannot say."""
+        return "\n".join(
+            [
+                f"{self.verdict}: claimed ({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP, "
+                f"{self.runs} runs on each of two neighbours, confidence {self.confidence:g}",
+                f"  {self._worst_line()}",
+                f"  epsilon is at least {self.epsilon_lower_bound:.4g} at delta "
+                f"{self.claimed_delta:g}; estimate (no bound): {self.gdp_estimate:.3g}-GDP",
+                f"  power: {self.power}",
+            ]
+        )
+
+    def _worst_line(self) -> str:
+        worst = self.worst
+        counts = f"{worst.hits_data} and {worst.hits_neighbor} of {self.tested} tested runs"
+        proved = f"delta is at least {worst.proved_delta:.4g}, claimed {worst.claimed_delta:.4g}"
+        return (
+            f"worst threshold, exceeded in {counts} with and without the record: "
+            f"at epsilon {worst.epsilon:.3g} {proved}"
+        )

@@ -32,30 +32,35 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dplateau.audit.chain import Chain, NoiseKind, PerStep
-from dplateau.audit.events import (
-    HalfLine,
-    Score,
-    delta_score,
-    epsilon_score,
-    search_half_lines,
-)
-from dplateau.audit.final_law import mixed_law
-from dplateau.audit.gaussian_curve import gaussian_delta_below, gaussian_epsilon_below
-from dplateau.audit.gaussian_walk import gaussian_law, gaussian_shift
-from dplateau.audit.inclusion import (
+from dplateau.audit.chains import (
     ALWAYS,
     Bernoulli,
+    Chain,
     Inclusion,
+    NoiseKind,
     Once,
     Pattern,
+    PerStep,
     Reshuffled,
     Shuffled,
     Until,
+    as_per_step,
     inclusion_from_dict,
     inclusion_to_dict,
 )
-from dplateau.audit.laws import Law, TailBracket
+from dplateau.audit.final_law import mixed_law
+from dplateau.audit.laws import (
+    HalfLine,
+    Law,
+    Score,
+    TailBracket,
+    delta_score,
+    epsilon_score,
+    gaussian_delta_below,
+    gaussian_epsilon_below,
+    search_half_lines,
+)
+from dplateau.audit.linear_walks import gaussian_law, gaussian_shift
 from dplateau.errors import InvalidInput
 from dplateau.numerics.types import FloatArray
 
@@ -182,15 +187,15 @@ class WalkProblem:
             contraction=self.contraction,
             noise_std=self.noise_std,
             drift=self.drift,
-            jump=_plain(jumps),
+            jump=as_per_step(jumps),
             inclusion=inclusion,
             start=self.start,
             lower=self.lower,
             upper=self.upper,
             noise_kind=self.noise_kind,
             pull=self.pull,
-            pull_change=_plain(change),
-            record_pull=_plain(own_pull),
+            pull_change=as_per_step(change),
+            record_pull=as_per_step(own_pull),
             pull_when=self.pull_when,
             centre=self.pull_centre,
             width=self.pull_width,
@@ -234,10 +239,6 @@ class WalkProblem:
             return cls(**values)
         except TypeError as error:
             raise InvalidInput(f"no walk problem: {error}") from None
-
-
-def _plain(values: FloatArray) -> PerStep:
-    return tuple(values.tolist()) if np.ndim(values) else float(values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -210,7 +210,7 @@ def _with_trainer(
 
 
 def _pair(run: Run, make_pair: Callable[..., Any] | None) -> tuple[Any, Any]:
-    from dplateau.audit.monte_carlo_pairs import worst_case_pair
+    from dplateau.audit.monte_carlo_rates import worst_case_pair
 
     if make_pair is None:
         canary = worst_case_pair(run)

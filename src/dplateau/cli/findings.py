@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dplateau.audit import LowerBound
-    from dplateau.audit.monte_carlo_report import AuditReport
+    from dplateau.audit.monte_carlo import AuditReport
     from dplateau.certificates import Certificate
     from dplateau.verify import Verification
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dplateau.audit.monte_carlo import AuditReport
 from dplateau.audit.monte_carlo_rates import Claim
-from dplateau.audit.monte_carlo_report import AuditReport
 from dplateau.errors import InvalidInput
 from dplateau.numerics.types import BoolArray, FloatArray
 from dplateau.plots.canvas import Display

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplateau.audit.ratios import TightnessOverSteps
+from dplateau.audit.tightness_ratios import TightnessOverSteps
 from dplateau.bounds.registry import bound_named
 from dplateau.numerics.types import FloatArray, IntArray
 from dplateau.plots.canvas import Display

@@ -1,6 +1,6 @@
 """The long attack: every bound's claim on random runs against proved lower bounds.
 
-    python -m dplateau.audit.falsify --settings 500 --seed 1 --state FILE --jobs 2
+    python tools/falsify.py --settings 500 --seed 1 --state FILE --jobs 2
 
 Each setting is described once, every sound bound that applies to it states its own epsilon, and the
 largest epsilon that an exact adversary proves to be needed for the same description is set against
@@ -28,15 +28,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TextIO
 
+import dplateau
 from dplateau.algorithms import Poisson, Run
 from dplateau.audit.adversary import Effort, search_adversary
 from dplateau.audit.lower_bounds import lower_bound, rounding
 from dplateau.audit.problems import lower_epsilon
-from dplateau.audit.settings import KINDS, setting
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.curves.base import PrivacyCurve
 from dplateau.errors import NotApplicable
+from falsify_settings import KINDS, setting
 
 DEFAULT_SETTINGS = 2400
 # One setting in so many also attacks the same curves at other deltas than they were planned for.
@@ -131,12 +132,13 @@ def needed(run: Run, deltas: Sequence[float], effort: Effort = "quick") -> dict[
 
 
 def fingerprint() -> str:
-    """Return a checksum of the library's sources: a changed library starts a campaign afresh."""
-    folder = Path(__file__).parents[1]
+    """Return a checksum of all sources at work: a changed library starts a campaign afresh."""
     found = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
-        found.update(path.relative_to(folder).as_posix().encode())
-        found.update(path.read_bytes())
+    sources = (Path(dplateau.__file__).parent, "**/*.py"), (Path(__file__).parent, "falsify*.py")
+    for folder, pattern in sources:
+        for path in sorted(folder.glob(pattern)):
+            found.update(path.relative_to(folder).as_posix().encode())
+            found.update(path.read_bytes())
     return found.hexdigest()[:16]
 
 
@@ -333,7 +335,7 @@ def _ignore_interrupts() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a campaign and print its tally; 0 if nothing was found, 1 otherwise."""
     parser = argparse.ArgumentParser(
-        prog="python -m dplateau.audit.falsify",
+        prog="python tools/falsify.py",
         description="Set every bound's claims on random runs against proved lower bounds.",
     )
     parser.add_argument("--settings", type=int, default=DEFAULT_SETTINGS, help="how many runs")
