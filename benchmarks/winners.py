@@ -180,8 +180,9 @@ is the share of that which is left. The runs are listed in the script.
 
 OUTRO = """## How to read them
 
-- *Ridge makes steps contract.* Full batch: `gd_contraction` is exact. Poisson: `poisson_averaged`.
-  Fixed size or replaced records: the split forms, or a group of two records.
+- *Ridge makes steps contract.* Full batch: `gd_contraction` is exact. Poisson: `poisson_blocks`,
+  with replaced records `poisson_blocks_replace`. Batches of one size: `fixed_size_averaged`.
+  Sampling rates near 1: `every_batch`.
 - *A bounded domain caps the distance.* With little noise beside the domain the shift plans win.
   Where one step's noise covers the domain, a step nearly forgets where it came from, and the
   recursions of the hockey stick win, whatever the losses.

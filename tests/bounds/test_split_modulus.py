@@ -15,6 +15,7 @@ from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
+from dplateau.curves import LossCurve
 from dplateau.errors import InvalidInput
 from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
 from dplateau.numerics.privacy_loss import compose_pairs
@@ -49,15 +50,14 @@ def epsilon(bound: Bound, run: Run, delta: float = 1e-5) -> float:
 @pytest.mark.parametrize("sampling", BOUNDS)
 @pytest.mark.parametrize("losses", LOSSES)
 def test_every_class_of_losses_is_covered(sampling: Any, losses: str) -> None:
-    """The whole run is among the plans, so composition is never beaten by much."""
+    """The whole run is among the plans: composition with the symmetric operator covers it."""
     run = NoisySGD(**{**OPTIONS, "sampling": sampling, "loss": LOSSES[losses]})
     bound = BOUNDS[sampling]
     witness = bound.plan(run, 1e-5)
     assert witness["losses"] == losses
     found = bound.curve(run, witness).epsilon(1e-5)
-    composed = compare(run, 1e-5).epsilon("pld_composition")
-    assert composed is not None
-    assert found <= composed * 1.002
+    step = SubsampledGaussianPair(run.sampling_rate, 2.0 / OPTIONS["noise_multiplier"])
+    assert found <= LossCurve(((step, run.steps),)).epsilon(1e-5) * 1.002
     assert next(item.text for item in bound.assumptions(run)).startswith("every record's loss is")
 
 
@@ -144,8 +144,10 @@ def test_flat_losses_are_all_alike(sampling: Any) -> None:
         **OPTIONS | {"sampling": sampling},
         loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1e-9),
     )
-    name = "fixed_size_split" if sampling == "fixed" else "poisson_blocks_replace"
-    assert found[0] >= epsilon(bound_named(name), contractive) * (1 - 1e-2)
+    name = "fixed_size_averaged" if sampling == "fixed" else "poisson_blocks_replace"
+    asked = (bound_named(name), BOUNDS[sampling])
+    known = [epsilon(bound, contractive) for bound in asked if bound.refusal(contractive) is None]
+    assert found[0] >= min(known) * (1 - 1e-2)
 
 
 @pytest.mark.parametrize("sampling", BOUNDS)

@@ -56,7 +56,8 @@ def test_certificates_survive_json(run: Run) -> None:
     assert again.to_json() == text
     assert again.run == run
     # The proof is in the witness: another epsilon follows from the text alone.
-    assert again.curve.epsilon(1e-5) == pytest.approx(certificate.claimed_epsilon, rel=1e-9)
+    followed = again.theorem.claim(again.curve.epsilon(1e-5))
+    assert followed == pytest.approx(certificate.claimed_epsilon, rel=1e-9)
     assert again.epsilon(1e-7) > again.claimed_epsilon
 
 

@@ -22,6 +22,8 @@ from scipy.special import ndtr
 from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD
 from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Run
 from dplateau.audit import lower_bound
+from dplateau.bounds.fixed_size import FINE, FixedSizeAveraged, witness_of
+from dplateau.bounds.fixed_size_start import lags_of
 from dplateau.bounds.registry import BOUNDS
 from dplateau.bounds.split_modulus import FixedSizeModulus, candidate
 from dplateau.numerics.types import FloatArray
@@ -383,6 +385,56 @@ def test_every_plan_of_the_split_form_is_a_proof(kind: str, seed: int) -> None:
             witness = {"losses": losses, "batch_cap": run.batch_size, **plan}
             claim = bound.curve(run, witness).epsilon(delta)
             assert claim >= epsilon * (1 - TOLERANCE) - 1e-9, (losses, last_steps, example)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_plan_for_batches_of_one_size_is_a_proof(seed: int) -> None:
+    attacker = Attacker("fixed", 100 + seed)
+    delta = float(10 ** attacker.random.uniform(-5.0, -1.5))
+    *_, (example, epsilon) = attacker.worst(delta, 25)
+    bound, run = FixedSizeAveraged(), example.run
+    for last_steps in range(1, run.steps):
+        witness = witness_of(lags_of(run), last_steps, delta, FINE)
+        claim = bound.curve(run, witness).epsilon(delta)
+        assert claim >= epsilon * (1 - TOLERANCE) - 1e-9, (last_steps, example)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_strongly_convex_losses_in_batches_of_one_size(seed: int) -> None:
+    """Every gradient rises over the whole domain; the record's own only has to be bounded."""
+    draw = np.random.default_rng([seed, 77])
+    n, size = int(draw.integers(3, 5)), 2
+    cell = 0.25 * float(np.exp(draw.uniform(-0.5, 0.5)))
+    half = cell * int(draw.integers(6, 30))
+    steep, flat = draw.uniform(0.6, 1.0), draw.uniform(0.2, 0.6)
+    losses = []
+    for _ in range(n):
+        rise = draw.uniform(flat, steep) * half
+        middle = draw.uniform(-1.0, 1.0)
+        losses.append(Ramp(middle - rise, middle + rise, -half, 2 * half))
+    lipschitz = steep * half + 1.0
+    run = NoisySGD(
+        n=n,
+        batch_size=size,
+        steps=4,
+        sampling="fixed",
+        neighbors="replace",
+        learning_rate=1.0,
+        domain=Ball(half),
+        iterate_std=4 * cell,
+        release="last",
+        loss=LossGeometry(
+            lipschitz=lipschitz, convex=True, smoothness=steep, strong_convexity=flat
+        ),
+    )
+    away = Ramp(lipschitz, lipschitz)
+    example = Example(run, (Ramp(-lipschitz, -lipschitz), *losses[1:]), away, 0.0, cell)
+    for delta in (1e-2, 1e-4):
+        needed = example.epsilon(delta)
+        found = claims(run, delta)
+        assert {"fixed_size_averaged", "fixed_size_recursion", "every_batch"} <= set(found)
+        for name, claim in found.items():
+            assert claim >= needed * (1 - TOLERANCE) - 1e-9, (name, delta, example)
 
 
 @pytest.mark.parametrize(("size", "steps"), [(1, 3), (1, 5), (2, 5)])

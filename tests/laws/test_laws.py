@@ -259,12 +259,13 @@ GEOMETRIC: dict[str, Run] = {
     ),
     "poisson_blocks": NoisySGD(**SAMPLED, domain=Ball(0.05)),
     "poisson_blocks_replace": NoisySGD(**SAMPLED, neighbors="replace", domain=Ball(0.05)),
-    "fixed_size_split": NoisySGD(
+    "fixed_size_averaged": NoisySGD(
         **{**SAMPLED, "noise_multiplier": 6.0},
         sampling="fixed",
         neighbors="replace",
         domain=Ball(0.05),
     ),
+    "every_batch": NoisySGD(**SAMPLED, domain=Ball(0.05)),
     "poisson_recursion": NoisySGD(**SAMPLED, domain=Ball(0.005)),
     "fixed_size_recursion": NoisySGD(
         **SAMPLED, sampling="fixed", neighbors="replace", domain=Ball(0.005)

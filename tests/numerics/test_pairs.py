@@ -160,6 +160,7 @@ def test_laplace_delta_without_sampling_is_the_closed_form() -> None:
 PAIRS = [
     *POISSON,
     SubsampledGaussianPair(0.05, 1.2),
+    SubsampledGaussianPair(0.05, 1.2, 0.4),
     SubsampledGaussianPair(1.0, 0.8),
     LaplacePair(1.0),
     LaplacePair(0.7, 0.2),

@@ -39,6 +39,7 @@ PAIRS: list[DominatingPair] = [
     PoissonPair(0.02, 8.0),
     PoissonPair(1 - 1e-7, 1.5),
     SubsampledGaussianPair(0.1, 1.3),
+    SubsampledGaussianPair(0.1, 1.3, 0.5),
     LaplacePair(0.9),
     LaplacePair(1.4, 0.3),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import random
 
@@ -11,7 +10,6 @@ import pytest
 from scipy import stats
 
 from dplateau.verify._dp_accounting import SampledNoise, composed_epsilon
-from dplateau.verify.coins import coin_sum
 from dplateau.verify.compose import Rows, composed_curve
 from dplateau.verify.grids import released_epsilon, rows_epsilon
 from dplateau.verify.losses import (
@@ -24,7 +22,7 @@ from dplateau.verify.losses import (
 from dplateau.verify.moduli import Modulus
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
 from dplateau.verify.renyi import best_epsilon, sampled_divergence
-from dplateau.verify.sampled_start import binomial_tail
+from dplateau.verify.sampled import binomial_tail
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
 
 
@@ -100,32 +98,6 @@ def test_walks_in_closed_form_are_the_walks_step_by_step(seed: int) -> None:
     leftover, total = naive(program, start, 0.3, blocks)
     assert found.leftover == pytest.approx(leftover, rel=1e-8, abs=1e-9 * found.scale)
     assert found.sum_of_squares == pytest.approx(total, rel=1e-8, abs=1e-12)
-
-
-@pytest.mark.parametrize(("contraction", "rate", "count"), [(0.8, 0.3, 11), (0.5, 0.05, 9)])
-def test_coin_sums_enclose_the_exact_law(contraction: float, rate: float, count: int) -> None:
-    weights = contraction ** np.arange(count)
-    tosses = np.array(list(itertools.product([0, 1], repeat=count)))
-    sums = tosses @ weights
-    chances = np.prod(np.where(tosses == 1, rate, 1 - rate), axis=1)
-    laws = {how: coin_sum(contraction, rate, count, 4096, how) for how in ("down", "between", "up")}
-    for point in np.linspace(0.013, 0.97, 7) * weights.sum():
-        exact = float(chances[sums > point].sum())
-        assert laws["down"].tail(point) <= exact + 1e-12
-        assert laws["up"].tail(point) >= exact - 1e-12
-        slack = 3 * laws["between"].cell
-        near = laws["between"].tail(point + slack), laws["between"].tail(point - slack)
-        assert near[0] <= exact * 1.02 + 1e-12
-        assert near[1] >= exact * 0.98 - 1e-12
-
-
-def test_coin_sums_of_many_coins_have_the_right_moments() -> None:
-    law = coin_sum(0.999, 0.02, 10**6, 4096)
-    mean = float(law.points() @ law.masses)
-    spread = float((law.points() - mean) ** 2 @ law.masses)
-    assert law.beyond < 1e-20
-    assert mean == pytest.approx(0.02 / 0.001, rel=1e-6)
-    assert spread == pytest.approx(0.02 * 0.98 / (1 - 0.999**2), rel=1e-2)
 
 
 def test_binomial_tails() -> None:

@@ -74,8 +74,9 @@ LOSSES = (
     "smooth",
     "strong",
 )
-# The bounds for these kinds are about smooth convex losses; others meet only composition there.
-_SMOOTH_KINDS = ("shuffle_once", "reshuffle")
+# The bounds for these kinds are about contractions; other losses meet only composition there.
+_CONTRACTIVE_KINDS = ("shuffle_once", "reshuffle")
+_CONTRACTIVE = ("smooth", "smooth", "strong")
 _ORDERS = ("cyclic", "shuffle_once", "reshuffle")
 LONGEST = 3000
 _VERY_LONG = 100_000
@@ -126,7 +127,8 @@ def setting(seed: int, index: int, *, losses: str | None = None) -> Setting:
     kind = KINDS[index % len(KINDS)]
     if losses is None:
         losses = LOSSES[(index // len(KINDS) + index) % len(LOSSES)]
-        losses = "smooth" if kind in _SMOOTH_KINDS and draw.chance(0.8) else losses
+        if kind in _CONTRACTIVE_KINDS and draw.chance(0.8):
+            losses = draw.pick(_CONTRACTIVE)
     run = _Sketch(draw, kind, losses).run()
     return Setting(seed, index, kind, run, float(f"{10 ** draw.uniform(-8.0, -3.0):.3g}"))
 
@@ -163,7 +165,8 @@ class _Sketch:
         self.draw, self.named, self.kind, self.losses = draw, named, kind, losses
         self.poisson = kind.startswith("poisson")
         self.laplace = kind in ("full_batch", "cyclic", "one_pass", "poisson") and draw.chance(0.04)
-        self.scheduled = draw.chance(0.25 if kind in ("full_batch", "langevin") else 0.07)
+        often = kind in ("full_batch", "langevin", "one_pass", *_ORDERS)
+        self.scheduled = draw.chance(0.25 if often else 0.07)
         self.replace = kind in ("poisson_replace", "fixed") or (
             kind != "poisson" and draw.chance(0.4)
         )

@@ -2,8 +2,8 @@
 
 Theorems 3.1 and 5.1 of Altschuler and Talwar, at the step from which (3.6) and (5.3) are least. The
 published proof has a gap (docs/theory/published.md), so these are shown for comparison and never
-claimed; ``fixed_size_split`` is what can be proved. Divergences are taken in the larger order, the
-mixture against the Gaussian: Definition 2.10 names the smaller one, which can be far too small.
+claimed; ``fixed_size_averaged`` is what can be proved. Divergences are taken in the larger order,
+the mixture against the Gaussian: Definition 2.10 names the smaller one, which can be far too small.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class PublishedPlateau(Bound):
         if has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
         if math.isinf(run.diameter):
-            return "needs a bounded domain: pass domain=Ball(radius) (fixed_size_split needs none)"
+            return (
+                "needs a bounded domain: pass domain=Ball(radius) (fixed_size_averaged needs none)"
+            )
         reason = why_no_contraction(run)
         return self.more_missing(run) if reason is None else reason
 

@@ -22,7 +22,7 @@ _LARGEST_EPSILON, _LEAST_DELTA = 30.0, 1e-200
 
 # Margins of claims that are composed on a grid of losses, or are the best of some Rényi orders.
 COMPOSED_MARGIN = 2e-3
-RENYI_MARGIN = 1e-7
+RENYI_MARGIN = 1e-6
 
 
 @dataclass(frozen=True)

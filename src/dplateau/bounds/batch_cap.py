@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dplateau.algorithms import FixedSize, Poisson, Run, Schedule
-from dplateau.bounds.step_maps import StepMap, learning_rates
+from dplateau.bounds.step_maps import StepMap, double_below, learning_rates
 from dplateau.numerics.solve import largest_integer, smallest_integer
 
 # Share of delta that batches above the cap may cost.
@@ -68,21 +69,24 @@ def _rate_blocks(run: Run) -> tuple[tuple[float, int], ...]:
 
 
 def _free_cap(run: Run) -> int:
-    """Return the largest batch with eta (M |B| / b + 2 l2) <= 2."""
+    """Return a batch with eta (M |B| / b + 2 l2) <= 2: the largest, or a rounding below it."""
     assert run.loss is not None
     room = 2 / max(learning_rates(run)) - 2 * run.l2
     if math.isinf(run.loss.smoothness) or room <= 0:
         return 0
-    return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 + 1e-12)))
+    return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 - 1e-12)))
 
 
 def capped_step_map(run: Run, cap: BatchCap) -> StepMap:
-    """Return the step map of common batches between none and the cap."""
+    """Return the step map of common batches up to the cap: of one size, they lack one at most."""
     assert run.loss is not None
+    least = 0.0
+    if isinstance(run.batches, FixedSize):
+        least = double_below(1 - 1 / Fraction(run.batch_size))
     return StepMap(
         loss=run.loss,
         l2=run.l2,
-        least_fraction=0.0,
+        least_fraction=least,
         most_fraction=cap.records / run.batch_size,
     )
 

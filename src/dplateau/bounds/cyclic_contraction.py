@@ -1,4 +1,4 @@
-"""Noisy SGD over consecutive batches, every epoch: the record of the last batch."""
+"""Noisy SGD over consecutive batches, every epoch: the most exposed record."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from dplateau.algorithms import Cyclic, Run
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
     Pattern,
-    ShiftBound,
     at_position,
-    has_schedule,
     latest_position,
     why_no_deterministic_contraction,
 )
+from dplateau.bounds.ordered import OrderedBound, why_too_long
 
 
-class CyclicContraction(ShiftBound):
+class CyclicContraction(OrderedBound):
     """The record is used once an epoch; steps between two uses hide it further.
 
-    The worst record is in the last batch, whatever the order of the batches: an order that uses a
-    record earlier in an epoch only gives it more noise (docs/theory/cyclic_contraction.md).
+    Where steps are alike the worst record is in the last batch, whatever the order of the batches:
+    an order that uses a record earlier in an epoch only gives it more noise. Otherwise it is the
+    worst of all positions (docs/theory/cyclic_contraction.md).
     """
 
     name = "cyclic_contraction"
@@ -28,11 +28,9 @@ class CyclicContraction(ShiftBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive cyclic descent, if so."""
-        if isinstance(run.batches, Cyclic) and has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
         if ends_inside_a_reshuffled_epoch(run):
             return "needs whole epochs when each is reshuffled; yours ends inside one"
-        return why_no_deterministic_contraction(run, Cyclic)
+        return why_no_deterministic_contraction(run, Cyclic) or why_too_long(run)
 
     def pattern(self, run: Run) -> Pattern:
         """Return the uses of a record in the batch of the very last step."""

@@ -11,28 +11,29 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 
 import numpy as np
 
-from dplateau.algorithms import (
-    Cyclic,
-    FixedSize,
-    FullBatch,
-    OnePass,
-    Poisson,
-    Run,
-    Schedule,
-    Scheme,
-    refuse_batches,
-)
+from dplateau.algorithms import Cyclic, OnePass, Run, Scheme
 from dplateau.algorithms.schedule import values_over
 from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.step_maps import StepMap, why_no_contraction
+from dplateau.bounds.step_maps import CONTRACTION as CONTRACTION
+from dplateau.bounds.step_maps import (
+    SMOOTH,
+    StepMap,
+    double_below,
+    linear_class,
+    why_no_contraction,
+)
 from dplateau.curves import GaussianCurve
-from dplateau.numerics.types import BoolArray
+from dplateau.numerics.types import BoolArray, IntArray
 from dplateau.shifts import Chain, Modulus, Segment, ShiftPlan, evaluate, solve
 
-CONTRACTION = "convex and smooth"
+# The modulus of a step by its learning rate, the records in its batch, and whether the record
+# that differs is one of them.
+ModulusOf = Callable[[float, int, bool], Modulus]
 _SQRT_UP = 1 + 4e-16
 
 
@@ -72,86 +73,124 @@ def at_position(run: Run, position: int) -> Pattern:
 def latest_position(run: Run) -> int:
     """Return the position of the batch that the last step uses.
 
-    With equal steps no record is exposed more than its: steps after a record's last use are
-    post-processing, and an earlier last use never comes with more uses.
+    Where steps are alike (:func:`steps_are_alike`) no record is exposed more than its: steps after
+    a record's last use are post-processing, and an earlier last use never comes with more uses.
     """
     return (run.steps - 1) % run.batches_per_epoch
 
 
-def step_map(run: Run) -> StepMap:
-    """Return the step map of the records that both neighbours share, batches being known."""
+def steps_are_alike(run: Run) -> bool:
+    """Return whether a step depends on nothing but its use of the record.
+
+    Not so with a schedule, nor with a shorter last batch where more records mean more convexity.
+    """
+    if has_schedule(run):
+        return False
     assert run.loss is not None
-    smallest = _smallest_batch(run)
-    return StepMap(
-        loss=run.loss,
-        l2=run.l2,
-        least_fraction=max(0.0, (smallest - 1) / run.batch_size),
-        most_fraction=1.0,
-    )
+    return run.loss.strong_convexity == 0 or _shortest_batch(run) == run.batch_size
 
 
-def _smallest_batch(run: Run) -> float:
-    match run.batches:
-        case FullBatch():
-            return run.n
-        case Cyclic(size=size) | OnePass(size=size):
-            return run.n % size or size
-        case FixedSize(size=size):
-            return size
-        case Poisson():
-            return 0
-        case _ as unknown:
-            refuse_batches(unknown)
+def step_map(run: Run, records: int | None = None, *, used: bool = True) -> StepMap:
+    """Return the step map of the records that both neighbours share, batches being known.
+
+    A batch of ``records`` (the run's shortest if None) lacks one of them if it uses the record that
+    differs: nothing is asked of that one's own loss but the length of its gradient.
+    """
+    assert run.loss is not None
+    common = (_shortest_batch(run) if records is None else records) - used
+    least = double_below(Fraction(common) / Fraction(run.batch_size))
+    return StepMap(loss=run.loss, l2=run.l2, least_fraction=least, most_fraction=1.0)
 
 
-def chain_of(run: Run, pattern: Pattern, losses: str, *, bounded: bool = True) -> Chain:
+def _shortest_batch(run: Run) -> int:
+    size = int(run.batch_size)
+    return run.n % size or size if isinstance(run.batches, Cyclic | OnePass) else size
+
+
+def batch_records(run: Run) -> IntArray:
+    """Return how many records each step's batch holds."""
+    found = np.full(run.steps, int(run.batch_size), dtype=np.int64)
+    if isinstance(run.batches, Cyclic | OnePass):
+        length = -(-run.n // int(run.batch_size))
+        found[length - 1 :: length] = _shortest_batch(run)
+    return found
+
+
+def moduli_of(
+    run: Run, losses: str, *, by_batch: bool = True, maps: StepMap | None = None
+) -> ModulusOf:
+    """Return the moduli of a run's steps under one class of losses, each computed once.
+
+    Where the order changes from epoch to epoch, every step counts as if it used the record: how
+    much an epoch leaves must not depend on where it does (docs/theory/cyclic_contraction.md).
+    Without ``by_batch`` the shortest batch, less a record, stands for all; ``maps`` do if given.
+    """
+    always = isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle"
+
+    @cache
+    def modulus(eta: float, records: int, used: bool) -> Modulus:
+        if maps is not None:
+            return maps.moduli(eta)[losses]
+        known = step_map(run, records, used=used or always) if by_batch else step_map(run)
+        return known.moduli(eta)[losses]
+
+    return modulus
+
+
+def chain_of(
+    run: Run,
+    pattern: Pattern,
+    losses: str,
+    *,
+    bounded: bool = True,
+    by_batch: bool = True,
+    maps: StepMap | None = None,
+) -> Chain:
     """Return the shift program of one record's pattern under one class of losses.
 
-    ``bounded=False`` forgets the domain, which is always allowed.
+    ``bounded=False`` forgets the domain, ``by_batch=False`` what is known of single batches; both
+    are always allowed. ``maps`` are the step maps where the sizes of batches are not known.
     """
-    maps = step_map(run)
     diameter = run.diameter if bounded else math.inf
-
-    def modulus(eta: float) -> Modulus:
-        return maps.moduli(eta)[losses]
-
-    if isinstance(run.learning_rate, Schedule) or isinstance(run.iterate_std, Schedule):
-        return Chain.of(list(_scheduled(run, pattern, modulus)), diameter=diameter)
+    modulus = moduli_of(run, losses, by_batch=by_batch, maps=maps)
+    if not steps_are_alike(run):
+        return Chain.of(list(_step_by_step(run, pattern, modulus)), diameter=diameter)
     assert isinstance(run.learning_rate, float)
     assert isinstance(run.iterate_std, float)
-    eta, nu = run.learning_rate, run.iterate_std
-    reach = _sensitivity(run, eta)
+    eta, nu, size = run.learning_rate, run.iterate_std, int(run.batch_size)
+    others, own = modulus(eta, size, False), modulus(eta, size, True)
+    use = Segment(1, own, record_reach(run, eta), nu)
     before = pattern.period - 1 - pattern.trailing
-    period = [(before, 0.0), (1, reach), (pattern.trailing, 0.0)]
-    segments = [Segment(count, modulus(eta), s, nu) for count, s in period if count > 0]
-    if before < 0:  # one use only, followed by more steps than a period
-        segments = [
-            Segment(1, modulus(eta), reach, nu),
-            Segment(pattern.trailing, modulus(eta), 0.0, nu),
-        ]
+    around = [
+        Segment(count, others, 0.0, nu) if count > 0 else None
+        for count in (before, pattern.trailing)
+    ]
+    segments = [part for part in (around[0], use, around[1]) if part is not None]
     return Chain.of(segments, repeats=pattern.uses, diameter=diameter)
 
 
-def _sensitivity(run: Run, eta: float) -> float:
+def record_reach(run: Run, eta: float) -> float:
+    """Return how far the record moves a step that uses it."""
     assert run.lipschitz is not None
     return run.neighbor_factor * eta * run.lipschitz / run.batch_size
 
 
-def _scheduled(
-    run: Run, pattern: Pattern, modulus: Callable[[float], Modulus]
-) -> Iterator[Segment]:
-    """Yield runs of equal steps of a run with schedules."""
+def _step_by_step(run: Run, pattern: Pattern, modulus: ModulusOf) -> Iterator[Segment]:
+    """Yield stretches of equal steps of a run whose steps are not all alike."""
     assert run.learning_rate is not None
     etas = values_over(run.learning_rate, run.steps)
     stds = values_over(run.iterate_std, run.steps)
-    used = pattern.at_steps(run.steps)
-    new = (etas[1:] != etas[:-1]) | (stds[1:] != stds[:-1]) | (used[1:] != used[:-1])
+    used, records = pattern.at_steps(run.steps), batch_records(run)
+    new = np.zeros(run.steps - 1, dtype=np.bool_)
+    for values in (etas, stds, used, records):
+        new |= values[1:] != values[:-1]
     starts = np.flatnonzero(np.r_[True, new])
     counts = np.diff(np.r_[starts, run.steps])
     for start, count in zip(starts, counts, strict=True):
         eta = float(etas[start])
-        reach = _sensitivity(run, eta) if used[start] else 0.0
-        yield Segment(int(count), modulus(eta), reach, float(stds[start]))
+        reach = record_reach(run, eta) if used[start] else 0.0
+        phi = modulus(eta, int(records[start]), bool(used[start]))
+        yield Segment(int(count), phi, reach, float(stds[start]))
 
 
 def has_schedule(run: Run) -> bool:
@@ -164,6 +203,7 @@ class ShiftBound(Bound):
 
     hidden_state = True
     bounded = True
+    by_batch = True
 
     @abstractmethod
     def pattern(self, run: Run) -> Pattern:
@@ -171,14 +211,14 @@ class ShiftBound(Bound):
 
     def losses(self, run: Run) -> tuple[str, ...]:
         """Return the classes of losses whose moduli may be used."""
-        return (CONTRACTION,)
+        assert run.loss is not None
+        return (linear_class(run.loss),)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the cheapest plan over the classes of losses that apply."""
         found = []
         for losses in self.losses(run):
-            chain = chain_of(run, self.pattern(run), losses, bounded=self.bounded)
-            found.append((solve(chain), losses))
+            found.append((solve(self._chain(run, self.pattern(run), losses)), losses))
         best, losses = min(found, key=lambda item: item[0].sum_of_squares)
         return {
             "losses": losses,
@@ -194,19 +234,20 @@ class ShiftBound(Bound):
 
     def sum_of_squares(self, run: Run, witness: Witness) -> float:
         """Return mu^2, re-evaluated from the witness's plan."""
-        chain = chain_of(run, self.pattern(run), witness["losses"], bounded=self.bounded)
+        chain = self._chain(run, self.pattern(run), witness["losses"])
         return evaluate(ShiftPlan.from_dict(witness["plan"]), chain).sum_of_squares
 
     def record_curve(self, run: Run, position: int) -> GaussianCurve:
         """Return the curve of a record in the batch ``position`` (from 0) of each epoch."""
         if position >= run.steps:
             return GaussianCurve(0.0)  # the run ends before its turn
-        chains = [
-            chain_of(run, at_position(run, position), losses, bounded=self.bounded)
-            for losses in self.losses(run)
-        ]
+        pattern = at_position(run, position)
+        chains = [self._chain(run, pattern, losses) for losses in self.losses(run)]
         least = min(solve(chain).sum_of_squares for chain in chains)
         return GaussianCurve(math.sqrt(least) * _SQRT_UP)
+
+    def _chain(self, run: Run, pattern: Pattern, losses: str) -> Chain:
+        return chain_of(run, pattern, losses, bounded=self.bounded, by_batch=self.by_batch)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return the geometry that was declared and checked."""
@@ -222,12 +263,17 @@ def geometry_assumptions(
         Assumption("the ridge term covers every coordinate, the intercept included", "declared"),
     ]
     if CONTRACTION in losses:
-        found.append(Assumption("learning_rate * (smoothness + 2 * l2) <= 2", "checked"))
+        found.append(Assumption("learning_rate * (smoothness + l2) <= 2", "checked"))
+    if SMOOTH in losses and run.loss is not None and run.l2 >= run.loss.smoothness:
+        text = "l2 >= smoothness, which makes up for losses that are not convex"
+        found.append(Assumption(text, "checked"))
     if bounded and run.domain is not None:
         found.append(Assumption("every iterate is projected onto the convex domain", "declared"))
     return tuple(found)
 
 
-def why_no_deterministic_contraction(run: Run, scheme: Scheme) -> str | None:
+def why_no_deterministic_contraction(
+    run: Run, scheme: Scheme, *, nonconvex: bool = True
+) -> str | None:
     """Return why a contraction bound for such batches does not apply, or None."""
-    return why_not_about(run, scheme) or why_no_contraction(run)
+    return why_not_about(run, scheme) or why_no_contraction(run, nonconvex=nonconvex)

@@ -9,9 +9,9 @@ from dplateau.bounds.iteration import (
     CONTRACTION,
     geometry_assumptions,
     has_schedule,
-    step_map,
     why_no_deterministic_contraction,
 )
+from dplateau.bounds.one_use import common_map
 from dplateau.curves import ConcentratedCurve
 from dplateau.errors import InvalidInput
 
@@ -35,7 +35,7 @@ class MixingRdp(Bound):
         """Return why the run is no contractive single pass, if so."""
         if isinstance(run.batches, OnePass) and has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, OnePass)
+        return why_no_deterministic_contraction(run, OnePass, nonconvex=False)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the last record's rate."""
@@ -57,7 +57,7 @@ class MixingRdp(Bound):
         assert isinstance(nu, float)
         assert run.loss is not None
         step = run.neighbor_factor * eta * run.loss.lipschitz / run.batch_size
-        contraction = step_map(run).contraction(eta)
+        contraction = common_map(run).contraction(eta)  # of the steps after the record's own
         assert contraction is not None
         hidden: float = contraction.c ** (later + 1) / later if later else 1.0
         return (step / nu) ** 2 / 2 * hidden * (1 + 1e-14)

@@ -1,4 +1,4 @@
-"""One pass over the data: each record's own bound, and that of the last one."""
+"""One pass over the data: each record's own bound, and that of the most exposed one."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ from dplateau.algorithms import OnePass, Run
 from dplateau.bounds import literature
 from dplateau.bounds.iteration import (
     Pattern,
-    ShiftBound,
     at_position,
-    has_schedule,
     latest_position,
     why_no_deterministic_contraction,
 )
+from dplateau.bounds.ordered import OrderedBound, why_too_long
 
 
-class OnePassContraction(ShiftBound):
+class OnePassContraction(OrderedBound):
     """mu_i = (Delta / sigma) / sqrt(sum_{j=0}^{n-i} c^{-2j}) for record i.
 
-    The claim for the whole data set is that of the last record, which no later step hides; the
-    earlier ones are far better off (:meth:`record_curve`).
+    The claim for the whole data set is that of the last record, which no later step hides (with a
+    schedule, of the worst); the others are far better off (:meth:`record_curve`).
     """
 
     name = "one_pass_contraction"
@@ -28,9 +27,7 @@ class OnePassContraction(ShiftBound):
 
     def missing(self, run: Run) -> str | None:
         """Return why the run is no contractive single pass, if so."""
-        if isinstance(run.batches, OnePass) and has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, OnePass)
+        return why_no_deterministic_contraction(run, OnePass) or why_too_long(run)
 
     def pattern(self, run: Run) -> Pattern:
         """Return the single use of a record in the last batch."""

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 from dplateau.algorithms import OnePass, Run, Scheme
 from dplateau.bounds.base import Assumption, Witness, why_not_about
-from dplateau.bounds.iteration import CONTRACTION, has_schedule
-from dplateau.bounds.step_maps import StepMap, why_no_geometry
+from dplateau.bounds.iteration import CONTRACTION, has_schedule, step_map
+from dplateau.bounds.step_maps import SMOOTH, StepMap, why_no_geometry
 from dplateau.curves import GaussianCurve, LaplaceCurve, PrivacyCurve, Stretch, UsedOnceCurve
 from dplateau.curves.used_once import NoiseKind
 from dplateau.errors import InvalidInput
@@ -30,7 +30,7 @@ from dplateau.shifts.closed_forms import (
 
 LIPSCHITZ = "Lipschitz"
 # Classes of losses whose modulus is linear, the smaller one first: they feed the shift program.
-_LINEAR = (CONTRACTION, "smooth")
+_LINEAR = (CONTRACTION, SMOOTH)
 # Up to here every number of later steps is told apart; beyond, only about every twentieth part.
 _EXACT_KNOTS, _KNOT_RATIO = 32, 1.05
 _ROUND_UP = 1 + 1e-12
@@ -122,8 +122,7 @@ def _check_knots(ages: Sequence[int], count: int) -> None:
 def common_map(run: Run) -> StepMap:
     """Return the step map of batches that both neighbours share: whole, the last one shorter."""
     assert run.loss is not None
-    smallest = run.n % int(run.batch_size) or run.batch_size
-    return StepMap(loss=run.loss, l2=run.l2, least_fraction=smallest / run.batch_size)
+    return step_map(run, used=False)
 
 
 def reaches(maps: StepMap, learning_rate: float, diameter: float) -> dict[str, float]:

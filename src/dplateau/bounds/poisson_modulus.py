@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import Poisson, Run
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
-from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
-from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
-from dplateau.bounds.poisson import why_no_capped_contraction, why_not_poisson
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map, tail_cap
+from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
+from dplateau.bounds.step_maps import why_no_contraction, why_no_geometry
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
 from dplateau.numerics.pairs import PoissonPair
@@ -43,9 +43,9 @@ class PoissonModulus(Bound):
             return "is about neighbors='add_remove'; yours is 'replace'"
         if not moduli_of(run, tail_cap(run, 1e-9)):
             return (
-                "is for losses whose steps do not contract; here the contraction that other bounds "
-                "use is never worse, or nothing but lipschitz=... was declared (say convex=True, "
-                "smoothness=..., holder=... or dissipativity=...)"
+                "is for losses whose steps do not contract, or for a bounded domain; here lagged "
+                "blocks are never worse, or nothing but lipschitz=... was declared (say "
+                "convex=True, smoothness=..., holder=... or dissipativity=...)"
             )
         return None
 
@@ -127,12 +127,36 @@ class PoissonModulus(Bound):
         return (*geometry_assumptions(run, classes, bounded=True), capped)
 
 
+def why_not_poisson(run: Run) -> str | None:
+    """Return why the run is no Poisson-sampled descent with known constants, or None."""
+    about = why_not_about(run, Poisson)
+    if about is not None:
+        return about
+    if has_schedule(run):
+        return "needs the same learning rate and noise at every step; yours has a schedule"
+    return why_no_geometry(run)
+
+
+def why_no_capped_contraction(run: Run) -> str | None:
+    """Return why batches of likely size make the step expand, or None."""
+    reason = why_no_contraction(run)
+    if reason is not None:
+        return reason
+    # The cap at a delta far below any that is asked for: what must contract for a clean refusal.
+    cap = batch_cap(run, 1e-9)
+    return why_no_contraction(run, max(1.0, cap.records / run.batch_size))
+
+
 def moduli_of(run: Run, cap: BatchCap) -> dict[str, Modulus]:
-    """Return the moduli of the capped step map that no contraction bound covers."""
+    """Return the moduli of the capped step map that lagged blocks do not cover better.
+
+    A contraction stays where there is a domain: starting a diameter apart and charging each later
+    step for its own use is the better plan in a narrow one.
+    """
     eta = run.learning_rate
     assert isinstance(eta, float)
     found = capped_step_map(run, cap).moduli(eta)
-    if why_no_capped_contraction(run) is None:
+    if math.isinf(run.diameter) and why_no_capped_contraction(run) is None:
         found.pop(CONTRACTION, None)
     return found
 

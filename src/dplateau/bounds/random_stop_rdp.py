@@ -42,7 +42,7 @@ class RandomStopRdp(Bound):
         """Return why the run is no contractive single pass, if so."""
         if isinstance(run.batches, OnePass) and has_schedule(run):
             return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, OnePass)
+        return why_no_deterministic_contraction(run, OnePass, nonconvex=False)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return orders up to the largest that the noise allows."""

@@ -14,6 +14,8 @@ from dplateau.bounds.base import Bound
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
 from dplateau.bounds.bravo_closed import BravoNonconvex, BravoWeaklySmooth
 from dplateau.bounds.cyclic_contraction import CyclicContraction
+from dplateau.bounds.every_batch import EveryBatch
+from dplateau.bounds.fixed_size import FixedSizeAveraged
 from dplateau.bounds.gd_bounded import GdBounded
 from dplateau.bounds.gd_contraction import GdContraction
 from dplateau.bounds.gdp_composition import GdpComposition
@@ -38,7 +40,6 @@ from dplateau.bounds.sampled_recursion import FixedSizeRecursion, PoissonRecursi
 from dplateau.bounds.shuffled import ReshuffleAverage, ShuffleOnceAverage
 from dplateau.bounds.shuffled_pass import ShuffledPass
 from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
-from dplateau.bounds.split_noise import FixedSizeSplit
 from dplateau.errors import InvalidInput
 
 BOUNDS: tuple[Bound, ...] = (
@@ -64,11 +65,12 @@ BOUNDS: tuple[Bound, ...] = (
     RandomStopMean(),
     RandomStopRdp(),
     ModulusBound(),
+    EveryBatch(),
     PoissonBlocks(),
     PoissonBlocksReplace(),
     PoissonModulus(),
     PoissonReplaceModulus(),
-    FixedSizeSplit(),
+    FixedSizeAveraged(),
     FixedSizeModulus(),
     PoissonRecursion(),
     FixedSizeRecursion(),

@@ -15,15 +15,20 @@ from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.cyclic_contraction import ends_inside_a_reshuffled_epoch
 from dplateau.bounds.iteration import (
-    CONTRACTION,
     Pattern,
+    batch_records,
     chain_of,
     geometry_assumptions,
-    has_schedule,
+    record_reach,
+    step_map,
+    steps_are_alike,
     why_no_deterministic_contraction,
 )
+from dplateau.bounds.ordered import positions_sum_of_squares, why_too_long
+from dplateau.bounds.step_maps import linear_class
 from dplateau.curves import GaussianCurve, MixtureCurve
-from dplateau.shifts import Chain, Linear, Segment, ShiftPlan, evaluate, solve
+from dplateau.errors import InvalidInput
+from dplateau.shifts import Chain, Segment, ShiftPlan, evaluate, solve
 
 # Positions are grouped, each group charged as its most exposed member; finer near the end.
 _GROUPS = 64
@@ -53,24 +58,27 @@ class ShuffledAverage(Bound):
         """Return why the run is no contractive shuffled descent, if so."""
         if not (isinstance(run.batches, Cyclic) and run.batches.order == self.order):
             return f"is about CyclicSGD with order={self.order!r}; yours is {run.described}"
-        if has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, Cyclic)
+        return why_no_deterministic_contraction(run, Cyclic) or why_too_long(run)
 
     @abstractmethod
     def chain(self, run: Run, slot: Slot) -> Chain:
         """Return the shift program of a group's worst member."""
 
     def plan(self, run: Run, delta: float) -> Witness:
-        """Return one plan for each group of positions."""
+        """Return one plan for each group of positions, or where each position starts."""
+        assert run.loss is not None
+        if not steps_are_alike(run):
+            return _position_witness(run)
         groups = [
             {**vars(slot), "plan": solve(self.chain(run, slot)).plan.to_dict()}
             for slot in slots(run)
         ]
-        return {"losses": CONTRACTION, "bounded": True, "groups": groups}
+        return {"losses": linear_class(run.loss), "bounded": True, "groups": groups}
 
     def curve(self, run: Run, witness: Witness) -> MixtureCurve:
-        """Return the average over groups of re-evaluated plans."""
+        """Return the average over groups, of re-evaluated plans or of their worst positions."""
+        if not steps_are_alike(run):
+            return _position_average(run, witness)
         curves = []
         for slot, group in zip(slots(run), witness["groups"], strict=True):
             plan = ShiftPlan.from_dict(group["plan"])
@@ -83,7 +91,8 @@ class ShuffledAverage(Bound):
         shuffle = Assumption(
             "the shuffle is uniform, secret and independent of the data", "declared"
         )
-        return (*geometry_assumptions(run, (CONTRACTION,), bounded=True), shuffle)
+        assert run.loss is not None
+        return (*geometry_assumptions(run, (linear_class(run.loss),), bounded=True), shuffle)
 
 
 class ShuffleOnceAverage(ShuffledAverage):
@@ -97,7 +106,9 @@ class ShuffleOnceAverage(ShuffledAverage):
 
     def chain(self, run: Run, slot: Slot) -> Chain:
         """Return the cyclic program of that position."""
-        return chain_of(run, Pattern(run.batches_per_epoch, slot.trailing, slot.uses), CONTRACTION)
+        assert run.loss is not None
+        pattern = Pattern(run.batches_per_epoch, slot.trailing, slot.uses)
+        return chain_of(run, pattern, linear_class(run.loss))
 
 
 class ReshuffleAverage(ShuffledAverage):
@@ -118,11 +129,14 @@ class ReshuffleAverage(ShuffledAverage):
 
     def chain(self, run: Run, slot: Slot) -> Chain:
         """Return: used at the end of every epoch but the last, there at the group's position."""
-        one_use = chain_of(run, Pattern(1, 0, 1), CONTRACTION).uniform_linear_step()
-        assert one_use is not None
-        contraction, reach, noise_std = one_use
+        assert isinstance(run.learning_rate, float)
+        assert isinstance(run.iterate_std, float)
+        # One constant for all steps: an epoch must not leave more for using the record early.
+        modulus = step_map(run).contraction(run.learning_rate)
+        assert modulus is not None
+        reach, noise_std = record_reach(run, run.learning_rate), run.iterate_std
         parts = _uses_from_the_end(run.batches_per_epoch, slot.uses, slot.trailing)
-        segments = [Segment(k, Linear(contraction), reach * used, noise_std) for k, used in parts]
+        segments = [Segment(k, modulus, reach * used, noise_std) for k, used in parts]
         return Chain.of(segments, diameter=run.diameter)
 
 
@@ -153,3 +167,33 @@ def slots(run: Run) -> tuple[Slot, ...]:
         weight = float(records[low:high].sum()) / run.n
         found.append(Slot(weight=weight, trailing=low, uses=int(uses[low])))
     return tuple(found)
+
+
+def _position_witness(run: Run) -> Witness:
+    """Return the first position of each group, and where each position's program starts."""
+    assert run.loss is not None
+    length = min(run.batches_per_epoch, run.steps)
+    edges = length - np.unique(np.geomspace(1, length, _GROUPS).astype(np.int64))[::-1]
+    return {
+        "losses": linear_class(run.loss),
+        "bounded": True,
+        "edges": edges.tolist(),
+        "starts": positions_sum_of_squares(run)[1],
+    }
+
+
+def _position_average(run: Run, witness: Witness) -> MixtureCurve:
+    """Return the average over groups of positions, each charged as its worst member.
+
+    Records whose turn does not come are charged nothing.
+    """
+    edges, length = list(witness["edges"]), min(run.batches_per_epoch, run.steps)
+    if edges[:1] != [0] or any(a >= b for a, b in pairwise([*edges, length])):
+        raise InvalidInput(f"edges must rise from 0 to below {length}; the witness has {edges!r}")
+    costs, _ = positions_sum_of_squares(run, witness["starts"])
+    worst = np.maximum.reduceat(costs, edges)
+    records = np.add.reduceat(batch_records(run)[:length], edges)
+    weights = (records / run.n).tolist()
+    curves = [GaussianCurve(math.sqrt(cost) * _SQRT_UP) for cost in worst.tolist()]
+    idle = max(0.0, 1 - math.fsum(weights))
+    return MixtureCurve((*weights, idle), (*curves, GaussianCurve(0.0)))

@@ -20,8 +20,7 @@ from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
-from dplateau.bounds.poisson import COARSE, why_no_capped_contraction, why_not_poisson
-from dplateau.bounds.split_noise import SHARES
+from dplateau.bounds.poisson_modulus import why_no_capped_contraction, why_not_poisson
 from dplateau.bounds.step_maps import StepMap, why_no_contraction, why_no_geometry
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
@@ -30,6 +29,10 @@ from dplateau.numerics.types import FloatArray
 from dplateau.shifts import Chain, Modulus, ShiftPlan, forward_distance, solve
 
 _MOST_LAST_STEPS = 4096
+# Shares of the noise variance that may hide the swap; the best is chosen for each run.
+SHARES = (0.2, 0.3, 0.4, 0.5, 0.58, 0.66, 0.73, 0.79, 0.84, 0.88, 0.91, 0.94, 0.965, 0.985, 0.995)
+# How finely epsilon is resolved while plans are compared.
+_COARSE = 2e-2
 # Swaps are rounded up to this many values, or to steps of this size if those are fewer.
 _SWAP_VALUES, _SWAP_STEP = 40, 5e-4
 # A start this much wider than the noise is not worth a plan (expanding steps without a domain).
@@ -131,7 +134,7 @@ class SplitModulusBound(Bound):
 
             def coarse(witness: Witness, named: Witness = named) -> float:
                 curve = self.curve(run, {**named, **witness})
-                return replace(curve, resolution=COARSE.resolution).epsilon(delta)
+                return replace(curve, resolution=_COARSE).epsilon(delta)
 
             for plan in (candidate(setting, run.steps)[1], _downhill(setting, coarse)):
                 if plan is not None:
@@ -279,7 +282,7 @@ class FixedSizeModulus(SplitModulusBound):
 
     name = "fixed_size_modulus"
     title = "Hidden-state fixed-size SGD, general losses"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 3")
+    citation = literature.this_library("docs/theory/split_noise.md, Theorem 1")
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for fixed-size batches, if so."""
@@ -309,7 +312,7 @@ class PoissonReplaceModulus(SplitModulusBound):
 
     name = "poisson_replace_modulus"
     title = "Hidden-state Poisson SGD, replace, general losses"
-    citation = literature.this_library("docs/theory/split_noise.md, Theorem 3")
+    citation = literature.this_library("docs/theory/split_noise.md, Theorem 1")
 
     def missing(self, run: Run) -> str | None:
         """Return why no modulus is known for Poisson batches with replaced records, if so."""
@@ -326,7 +329,8 @@ class PoissonReplaceModulus(SplitModulusBound):
 
     def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
         """Return the moduli of the capped step map."""
-        contracts = why_no_capped_contraction(run) is None
+        # In a narrow domain a start a diameter apart is better than lagged blocks.
+        contracts = math.isinf(run.diameter) and why_no_capped_contraction(run) is None
         return _settings(run, capped_step_map(run, cap), contracts, None)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:

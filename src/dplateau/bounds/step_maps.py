@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dplateau.algorithms import LossGeometry, Run, Schedule
 from dplateau.algorithms.schedule import PerStep
 from dplateau.shifts import Linear, Modulus, SquareRoot
 
+# Classes of losses whose steps have a Lipschitz constant: what a contraction may be made of.
+CONTRACTION = "convex and smooth"
+SMOOTH = "smooth"
 _UP = 1 + 4e-16
 
 
@@ -28,28 +32,32 @@ class StepMap:
     most_fraction: float = 1.0
 
     def contraction(self, learning_rate: float) -> Linear | None:
-        """Return the Lipschitz modulus of convex smooth losses, or None for other losses.
+        """Return the Lipschitz modulus of smooth losses, rounded up, or None for other losses.
 
-        The Hessian of the averaged objective lies between l2 + m * least and l2 + M * most, so the
-        map's Lipschitz constant is the larger of |1 - eta * either end|.
+        The Hessian of the averaged objective lies between l2 + m * least (l2 - M * most if the
+        losses are not convex) and l2 + M * most, so the map's Lipschitz constant is the larger of
+        |1 - eta * either end|. It is the smallest double that is not below the exact value.
         """
-        if not self.loss.convex or math.isinf(self.loss.smoothness):
+        if math.isinf(self.loss.smoothness):
             return None
-        low = learning_rate * (self.l2 + self.loss.strong_convexity * self.least_fraction)
-        high = learning_rate * (self.l2 + self.loss.smoothness * self.most_fraction)
-        return Linear(max(abs(1 - low), abs(1 - high)))
+        eta, ridge = Fraction(learning_rate), Fraction(self.l2)
+        steepest = Fraction(self.loss.smoothness) * Fraction(self.most_fraction)
+        flattest = -steepest
+        if self.loss.convex:
+            flattest = Fraction(self.loss.strong_convexity) * Fraction(self.least_fraction)
+        return Linear(double_above(max(abs(1 - eta * (ridge + h)) for h in (flattest, steepest))))
 
     def moduli(self, learning_rate: float) -> dict[str, Modulus]:
         """Return every modulus that the declared constants justify, by the class of losses."""
         found: dict[str, Modulus] = {}
         linear = self.contraction(learning_rate)
         if linear is not None:
-            found["convex and smooth"] = linear
+            found[linear_class(self.loss)] = linear
         # A map that does not expand beats every square root with the same factor.
         if self.loss.convex and learning_rate * self.l2 < 1 and (linear is None or linear.c > 1):
             found.update(self._convex_nonsmooth(learning_rate))
-        if math.isfinite(self.loss.smoothness):
-            found.update(self._smooth_nonconvex(learning_rate))
+        if math.isfinite(self.loss.smoothness) and self.loss.dissipativity is not None:
+            found["strongly dissipative"] = self._dissipative(learning_rate)
         return found
 
     def _convex_nonsmooth(self, eta: float) -> dict[str, Modulus]:
@@ -68,23 +76,35 @@ class StepMap:
             found["convex and weakly smooth"] = SquareRoot(shrink**2 * _UP, jump**2 * _UP)
         return found
 
-    def _smooth_nonconvex(self, eta: float) -> dict[str, Modulus]:
-        beta = self.loss.smoothness * self.most_fraction
-        found: dict[str, Modulus] = {}
-        if not self.loss.convex:
-            found["smooth"] = Linear((abs(1 - eta * self.l2) + eta * beta) * _UP)
-        if self.loss.dissipativity is not None:
-            offset, rate = self.loss.dissipativity
-            # Convex in the batch fraction, so its largest value is at one of the two ends.
-            ends = [
-                1
-                - 2 * eta * (self.l2 + rate * part)
-                + (eta * (self.l2 + self.loss.smoothness * part)) ** 2
-                for part in (self.least_fraction, self.most_fraction)
-            ]
-            jump = 2 * eta * offset * self.most_fraction
-            found["strongly dissipative"] = SquareRoot(max(*ends, 1e-300) * _UP, jump * _UP)
-        return found
+    def _dissipative(self, eta: float) -> SquareRoot:
+        assert self.loss.dissipativity is not None
+        offset, rate = self.loss.dissipativity
+        # Convex in the batch fraction, so its largest value is at one of the two ends.
+        ends = [
+            1
+            - 2 * eta * (self.l2 + rate * part)
+            + (eta * (self.l2 + self.loss.smoothness * part)) ** 2
+            for part in (self.least_fraction, self.most_fraction)
+        ]
+        jump = 2 * eta * offset * self.most_fraction
+        return SquareRoot(max(*ends, 1e-300) * _UP, jump * _UP)
+
+
+def linear_class(loss: LossGeometry) -> str:
+    """Return the class of smooth losses that a loss is declared to be in."""
+    return CONTRACTION if loss.convex else SMOOTH
+
+
+def double_above(exact: Fraction) -> float:
+    """Return the smallest double that is not below a fraction."""
+    near = float(exact)
+    return near if Fraction(near) >= exact else math.nextafter(near, math.inf)
+
+
+def double_below(exact: Fraction) -> float:
+    """Return the largest double that is not above a fraction."""
+    near = float(exact)
+    return near if Fraction(near) <= exact else math.nextafter(near, -math.inf)
 
 
 def learning_rates(run: Run) -> tuple[float, ...]:
@@ -108,24 +128,34 @@ def why_no_geometry(run: Run) -> str | None:
     return None
 
 
-def why_no_contraction(run: Run, most_fraction: float = 1.0) -> str | None:
-    """Return why the steps do not bring two states together, in a user's words, or None."""
+def why_no_contraction(
+    run: Run, most_fraction: float = 1.0, *, nonconvex: bool = False
+) -> str | None:
+    """Return why a step may drive two states apart, in a user's words, or None.
+
+    With ``nonconvex`` the bound also takes nonconvex losses whose curvature the ridge outweighs.
+    """
     missing = why_no_geometry(run)
     if missing is not None:
         return missing
     assert run.loss is not None
-    if not run.loss.convex:
+    if not run.loss.convex and not nonconvex:
         return "needs convex losses; yours are declared nonconvex"
     if math.isinf(run.loss.smoothness):
         return "needs smooth losses: pass smoothness=... (logistic on rows of norm 1: 0.25)"
+    share = "" if most_fraction == 1 else f" * {most_fraction:.4g} (largest batch / batch_size)"
     smoothness = run.loss.smoothness * most_fraction
-    worst = max(learning_rates(run))
-    level = worst * (smoothness + 2 * run.l2)
-    # Rounding must not refuse a learning rate of exactly 2 / (smoothness + 2 l2).
-    if level > 2 * (1 + 1e-12):
-        share = "" if most_fraction == 1 else f" * {most_fraction:.4g} (largest batch / batch_size)"
+    if not run.loss.convex and run.l2 < smoothness:
         return (
-            f"needs learning_rate * (smoothness{share} + 2 * l2) <= 2; yours is {level:.4g}; "
-            f"lower the learning rate to {2 / (smoothness + 2 * run.l2):.4g}"
+            f"needs convex losses, or a ridge with l2 >= smoothness{share}; yours are declared "
+            f"nonconvex with l2={run.l2:.4g}; raise l2 to {smoothness:.4g}"
+        )
+    level = max(learning_rates(run)) * (smoothness + run.l2)
+    # Rounding must not refuse a learning rate of exactly 2 / (smoothness + l2); a contraction a
+    # rounding above 1 is charged as it is.
+    if level > 2 * (1 + 1e-12):
+        return (
+            f"needs learning_rate * (smoothness{share} + l2) <= 2; yours is {level:.4g}; "
+            f"lower the learning rate to {2 / (smoothness + run.l2):.4g}"
         )
     return None

@@ -23,6 +23,7 @@ _NOISE_RTOL = 1e-4
 # Planning anew is worth it if epsilon is so much below the target.
 _PLAN_RTOL = 4e-4
 _MOST_PLANS = 6
+_RIDGES = 24
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,9 @@ def _smallest_l2(search: _Search, target: float) -> Calibration:
         )
     top = 1.0 / (max(v for v, _ in rate.blocks) if isinstance(rate, Schedule) else rate)
     low = 0.0
-    for candidate in top * np.geomspace(1e-6, 1.0, 40):
+    # A ridge that contracts by less than a few percent over the whole run changes next to nothing.
+    least = min(max(0.05 / search.run.steps, 1e-9), 0.5)
+    for candidate in top * np.geomspace(least, 1.0, _RIDGES):
         if search.epsilon(float(candidate)) <= target:
             return _bisected(search, target, float(candidate), low, "l2")
         low = float(candidate)

@@ -77,24 +77,14 @@ class AveragedLossCurve(PrivacyCurve):
 
     def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
         """Return delta at many epsilons, from one family of compositions."""
-        found = self.average_deltas(epsilons, np.array([self.weights]), centre)[0]
-        return np.asarray(np.minimum(found + self.extra_delta * _ROUND_UP, 1.0))
+        found = self._family(self._centre(centre)).deltas(epsilons, np.array(self.weights))
+        return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
 
     def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
         """Return the pairs if there is one row: then it is a plain product."""
         if len(self.counts) > 1 or self.weights != (1.0,):
             return None
         return tuple((pair, n) for pair, n in zip(self.pairs, self.counts[0], strict=True) if n)
-
-    def average_deltas(
-        self, epsilons: FloatArray, weights: FloatArray, target: float
-    ) -> FloatArray:
-        """Return delta for each row of other weights and each epsilon, without ``extra_delta``.
-
-        ``target`` is the delta around which the compositions are centred.
-        """
-        family = self._family(self._centre(target))
-        return family.deltas(epsilons, weights) * _ROUND_UP
 
     def _centre(self, delta: float) -> float:
         """Return the delta to centre on: what the failures leave of the one asked for."""

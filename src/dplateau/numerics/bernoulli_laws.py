@@ -9,6 +9,7 @@ keeps the mean, would not do: the equal mixture of N(0, 1) and N(2d, 1) does not
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,9 +37,19 @@ class AtomLaw:
     points: tuple[float, ...]
     masses: tuple[float, ...]
 
-    def scaled(self, factor: float) -> AtomLaw:
-        """Return the law of ``factor`` times the variable, rounded up."""
-        return AtomLaw(tuple(point * factor * _UP for point in self.points), self.masses)
+    def scaled(self, factor: float, *, rest: float = 0.0) -> AtomLaw:
+        """Return the law of ``rest`` + ``factor`` times the variable, rounded up."""
+        return AtomLaw(tuple((p * factor + rest) * _UP for p in self.points), self.masses)
+
+    def above(self, point: float) -> float:
+        """Return the probability of more than ``point``, rounded up."""
+        first = bisect_right(self.points, point)
+        return min(1.0, math.fsum(self.masses[first:]) * _UP)
+
+    def exceeded_by(self, level: float) -> float:
+        """Return the smallest atom that is exceeded with probability at most ``level``."""
+        places = range(len(self.points))
+        return self.points[bisect_left(places, -level, key=lambda i: -self.above(self.points[i]))]
 
     def capped(self, cap: float) -> AtomLaw:
         """Return the law of the variable or ``cap``, whichever is smaller."""

@@ -25,21 +25,21 @@ _MOST_CELLS = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class LossFamily:
-    """One composition for each row of counts, in both orders."""
+    """One composition for each row of counts, in both orders unless they are the same."""
 
     target_delta: float
     rows: dict[Order, tuple[ComposedLoss, ...]]
 
     def delta(self, epsilon: float, weights: FloatArray) -> float:
-        """Return the largest over orders of sum_k weights[k] * delta_k(epsilon).
+        """Return :meth:`deltas` at one epsilon."""
+        return float(self.deltas(np.array([epsilon]), weights)[0])
+
+    def deltas(self, epsilons: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the largest over orders of sum_k weights[k] * delta_k for every epsilon.
 
         Rows are ordered by how far their start reaches; a later row covers the earlier ones, so
         its delta is taken to be at least theirs (the weights may be upper bounds on tails).
         """
-        return float(self.deltas(np.array([epsilon]), weights[None, :])[0, 0])
-
-    def deltas(self, epsilons: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return the same for every row of weights and every epsilon."""
         sums = []
         for composed in self.rows.values():
             table = np.array([loss.delta(epsilons) for loss in composed])
@@ -63,11 +63,12 @@ def compose_family(
     total = int(counts.sum(axis=1).max())
     tail = target_delta * pl._TAIL_SHARE / max(total, 1)
     step = _step(pairs, counts, target_delta, tail, rtol)
+    orders = ORDERS[:1] if all(pair.symmetric for pair in pairs) else ORDERS
     rows = {
         order: _compose_rows(
             [pl.discretise(pair, order, step, tail) for pair in pairs], counts, target_delta
         )
-        for order in ORDERS
+        for order in orders
     }
     return LossFamily(target_delta, rows)
 

@@ -128,7 +128,7 @@ class PoissonPair:
             return total
         sign = 1.0 if order == "remove" else -1.0
         x, value = self.point(sign * eps), np.zeros_like(eps)
-        for weight, mean in self._components():
+        for weight, mean in self.components():
             if mean > 0.0:
                 own = mean * (x - mean / 2.0)
                 tilt = 0.0 if order == "remove" else eps + own
@@ -156,7 +156,7 @@ class PoissonPair:
         # Rounding may swap close points; sorting them keeps the cells disjoint.
         points = np.maximum.accumulate(points)
         low, high = points[:-1], points[1:]
-        parts = [math.log(w) + log_normal_cells(low, high, m, up=up) for w, m in self._components()]
+        parts = [math.log(w) + log_normal_cells(low, high, m, up=up) for w, m in self.components()]
         mixture = parts[0] if len(parts) == 1 else np.logaddexp(parts[0], parts[1])
         return mixture, log_normal_cells(low, high, 0.0, up=not up)
 
@@ -176,7 +176,7 @@ class PoissonPair:
     def _far(self) -> float:
         return self.shift + self.step
 
-    def _components(self) -> list[tuple[float, float]]:
+    def components(self) -> list[tuple[float, float]]:
         """Weights and means of the Gaussians that have any weight."""
         q = self.sampling_rate
         return [pair for pair in ((1.0 - q, self.shift), (q, self._far)) if pair[0] > 0.0]
@@ -207,29 +207,33 @@ class PoissonPair:
 
 @dataclass(frozen=True, slots=True)
 class SubsampledGaussianPair:
-    """The symmetric subsampling operator ``C_q`` applied to a Gaussian trade-off ``G(m)``.
+    """A swap of ``parameter`` m in a sample of rate q, while the step absorbs ``shift`` a.
 
-    Dong, Roth and Su (Gaussian differential privacy, arXiv 1905.02383, section 4): the dominating
-    curve of a fixed-size sample under replacement of a record. Above loss 0 it is the pair
-    ``((1-q) N(0,1) + q N(m,1), N(0,1))`` right of ``m/2``, below 0 its mirror image, and the
-    line of slope -1 that joins their trade-off curves is an atom at loss 0.
+    The curve is symmetric. With ``g = e^epsilon`` and ``g* = e^(a (a + m) / 2)`` it is that of
+    ``(1-q) N(a, 1) + q N(a + m, 1)`` against ``N(0, 1)`` for ``g >= g*``, and the average
+    ``(1-q) delta_a + q delta_(a+m)`` of two Gaussian curves for ``1 <= g <= g*``; the two pieces
+    meet with one slope at ``g*``, where the likelihood ratio of the mixture and of both its parts
+    is the same (docs/theory/fixed_size.md). Without a shift this is ``C_q(G(m))``, the symmetric
+    subsampling operator of Dong, Roth and Su (arXiv 1905.02383, section 4), and the middle piece
+    shrinks to an atom at loss 0.
     """
 
     sampling_rate: float
     parameter: float
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self.sampling_rate, parameter=self.parameter)
+        _check(self.sampling_rate, parameter=self.parameter, shift=self.shift)
 
     @property
     def symmetric(self) -> bool:
-        """Always: the operator symmetrises."""
+        """Always: record and replacement may change places."""
         return True
 
     @property
     def trivial(self) -> bool:
-        """A record that is never sampled, or that moves nothing."""
-        return self.sampling_rate == 0.0 or self.parameter == 0.0
+        """Nothing to absorb, and a record that is never sampled or that moves nothing."""
+        return self._half.trivial
 
     @property
     def largest_loss(self) -> float:
@@ -237,35 +241,59 @@ class SubsampledGaussianPair:
         return 0.0 if self.trivial else math.inf
 
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
-        """``q theta_{log((q-1+e^eps)/q)}(m)``, extended to negative ``epsilon`` by symmetry."""
+        """Both pieces, extended to negative ``epsilon`` by symmetry."""
         eps = np.asarray(epsilon, dtype=np.float64)
         size = np.abs(eps)
         value = self._half.delta(size, "remove")
+        if self.shift > 0.0:
+            parts = [w * np.exp(log_gaussian_delta(size, m)) for w, m in self._half.components()]
+            value = np.where(size >= self._border, value, sum(parts))
         return np.where(eps >= 0.0, value, np.exp(-size) * value - np.expm1(-size))
 
     def loss_range(self, tail_mass: float, order: Order) -> tuple[float, float]:
         """Symmetric bounds: the positive half has the heavier tail."""
-        high = max(self._half.loss_range(tail_mass, "remove")[1], 0.0)
+        high = max(self._half.loss_range(tail_mass, "remove")[1], self._border)
         return -high, high
 
     def cells(self, edges: FloatArray, order: Order) -> LossCells:
-        """Both halves and the atom; an edge at 0 keeps the atom out of every wider cell."""
-        half, centre = self._half, self.parameter / 2.0
-        right, left = np.maximum(edges, 0.0), np.maximum(-edges[::-1], 0.0)
-        above, below = half.point(right), half.point(left)
+        """Both outer pieces and what lies between; an edge at 0 keeps the atom to itself."""
+        half, centre = self._half, self.shift + self.parameter / 2.0
+        right, left = np.maximum(edges, self._border), np.maximum(-edges[::-1], self._border)
+        # No sliver next to the border may fall into a cell of smaller losses.
+        above = np.where(right > self._border, np.maximum(half.point(right), centre), centre)
+        below = np.where(left > self._border, np.maximum(half.point(left), centre), centre)
         first, second = half.half_lines(np.concatenate([[centre], above, [np.inf]]), up=True)
         mirror = half.half_lines(np.concatenate([[centre], below, [np.inf]]), up=False)
         first = np.logaddexp(first, mirror[1][::-1])
         second = np.logaddexp(second, mirror[0][::-1])
-        atom = (1.0 - self.sampling_rate) * math.erf(self.parameter / math.sqrt(8.0))
-        if atom > 0.0:
-            _add_atom(first, second, edges, 0.0, math.log(atom), math.log(atom))
         error = max(half.border_error(right, above), half.border_error(left, below))
+        for weight, mean in half.components() if self.shift > 0.0 else ():
+            between = self._between(edges, mean)
+            first = np.logaddexp(first, math.log(weight) + between[0])
+            second = np.logaddexp(second, math.log(weight) + between[1])
+            error = max(error, between[2])
+        atom = (1.0 - self.sampling_rate) * math.erf(self.parameter / math.sqrt(8.0))
+        if self.shift == 0.0 and atom > 0.0:
+            _add_atom(first, second, edges, 0.0, math.log(atom), math.log(atom))
         return LossCells(first + _ROUND, second - _ROUND - error, error)
+
+    def _between(self, edges: FloatArray, mean: float) -> tuple[FloatArray, FloatArray, float]:
+        """Masses of ``N(mean, 1)``, up, and ``N(0, 1)``, down, at losses between the borders."""
+        plain = PoissonPair(1.0, mean)
+        inner = np.clip(edges, -self._border, self._border)
+        ends = plain.point(np.array([-self._border, self._border]))
+        points = plain.point(inner)
+        first, second = plain.half_lines(np.concatenate([ends[:1], points, ends[1:]]), up=True)
+        return first, second, plain.border_error(inner, points)
 
     @property
     def _half(self) -> PoissonPair:
-        return PoissonPair(self.sampling_rate, self.parameter)
+        return PoissonPair(self.sampling_rate, self.parameter, self.shift)
+
+    @property
+    def _border(self) -> float:
+        """The loss at which the mixture and its parts have the same likelihood ratio."""
+        return self.shift * (self.shift + self.parameter) / 2.0
 
 
 @dataclass(frozen=True, slots=True)

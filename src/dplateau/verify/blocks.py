@@ -31,7 +31,7 @@ from dplateau.verify.facts import Blocks, blocks_of, stages, together
 from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
 from dplateau.verify.moduli import StepLosses
-from dplateau.verify.sampled_start import binomial_tail, require_sampled
+from dplateau.verify.sampled import binomial_tail, require_sampled
 from dplateau.verify.smoothed import (
     Coins,
     SmoothedCoins,
@@ -53,6 +53,8 @@ _FEW = 1500
 _GROUPS = 4000
 # Single steps of different sizes that are composed each on its own.
 _MOST_SINGLES = 150
+# Logarithms of products beyond this are not followed.
+_LARGEST_LOG = 300.0
 # Rounding of weights, far above that of the arithmetic.
 _UP = 1 + 1e-12
 # Losses rarer than this share of delta are not told apart.
@@ -83,7 +85,7 @@ class Edges:
 
 def poisson_blocks(case: Case) -> Derived:
     """Derive Poisson batches, records added or removed: the worst split of a group."""
-    run = require_sampled(case, "poisson", "add_remove")
+    run = require_sampled(case, "poisson", "add_remove", own_rates=True)
     size = _group(case)
     splits = [(size - left, left) for left in range(size // 2 + 1)]
     return _derived(case, run, splits)
@@ -91,7 +93,7 @@ def poisson_blocks(case: Case) -> Derived:
 
 def poisson_blocks_replace(case: Case) -> Derived:
     """Derive Poisson batches, records replaced: both runs leave the same reference run."""
-    run = require_sampled(case, "poisson", "replace")
+    run = require_sampled(case, "poisson", "replace", own_rates=True)
     size = _group(case)
     return _derived(case, run, [(size, size)])
 
@@ -181,12 +183,10 @@ def _require_limits(case: Case, run: Run, rates: Blocks) -> tuple[int, int, floa
             # Fewer than ``floor`` in means more than ``common - floor`` out.
             out = common - floor
             chance += steps * (binomial_tail(out, common, 1 - rate) if out >= 0 else 1.0)
-    extra = chance * _UP
-    if "extra_delta" in witness:
-        stored = reading.number(witness, "extra_delta")
-        detail = f"stored {stored:.9g}, derived {chance:.9g}"
-        ledger.require("batches beyond their limits", stored >= chance * (1 - 1e-9), detail)
-        extra = max(extra, stored)
+    stored = reading.number(witness, "extra_delta")
+    detail = f"stored {stored:.9g}, derived {chance:.9g}"
+    ledger.require("batches beyond their limits", stored >= chance * (1 - 1e-9), detail)
+    extra = max(chance * _UP, stored)
     ledger.require("batch limits", extra < case.delta, f"broken with chance {extra:.3g}")
     return floor, cap, extra
 
@@ -251,26 +251,48 @@ def noise_size(stretches: list[Stretch], first: int, end: int, log_unit: float) 
             squares = 1.0
         elif ratio == 0:
             squares = float(count)
-        elif count * ratio > 600:
-            raise ArithmeticError("distances grow beyond all numbers")
         else:
-            squares = math.expm1(count * ratio) / math.expm1(ratio)
-        total += (stretch.nu * math.exp(log - log_unit)) ** 2 * squares
+            # Noise of steps from which distances grow beyond all numbers may be left out.
+            exponent = min(count * ratio, _LARGEST_LOG)
+            squares = math.expm1(exponent) / math.expm1(ratio)
+        grown = min(log - log_unit, _LARGEST_LOG / 2)
+        total += (stretch.nu * math.exp(grown)) ** 2 * squares
     return math.sqrt(total) / _UP
 
 
-def uses_of(stretches: list[Stretch], first: int, end: int, log_unit: float) -> Coins | None:
-    """Return M / C for the uses of the lags [first, end), rounded up; None if there is none."""
+def uses_of(
+    stretches: list[Stretch], first: int, end: int, log_unit: float, most: float = math.inf
+) -> Coins | None:
+    """Return M / C for the uses of the lags [first, end), rounded up; None if there is none.
+
+    A use that alone moves further than ``most`` counts as ``most``.
+    """
     parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     offset = 0.0
     for stretch, log, count in _pieces(stretches, first, end):
-        largest = log if stretch.log_c <= 0 else log + (count - 1) * stretch.log_c
-        if largest - log_unit > 600:
+        log = log - log_unit + math.log(stretch.reach * _UP)
+        if stretch.log_c > 0:
+            # Older uses weigh more: those beyond the most are alike.
+            within = (
+                math.floor((math.log(most) - log) / stretch.log_c) + 1 if most < math.inf else count
+            )
+            within = min(max(within, 0), count)
+            if within < count:
+                alike = (
+                    np.array([most]),
+                    np.array([stretch.rate]),
+                    np.array([float(count - within)]),
+                )
+                parts.append(alike)
+            count, log = within, log + (within - 1) * stretch.log_c
+        if count == 0:
+            continue
+        if log > _LARGEST_LOG:
             raise ArithmeticError("distances grow beyond all numbers")
         weights, counts, rest = _falling(count, abs(stretch.log_c), stretch.rate)
-        scale = stretch.reach * math.exp(largest - log_unit) * _UP
-        parts.append((scale * weights, np.full(weights.size, stretch.rate), counts))
-        offset += scale * rest
+        weights = np.minimum(math.exp(log) * weights, most)
+        parts.append((weights, np.full(weights.size, stretch.rate), counts))
+        offset += math.exp(log) * rest
     weights, rates, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     heavy = weights > 0
     if not heavy.any():
@@ -357,7 +379,7 @@ def _block_pairs(
         # Both runs lie in the domain after the last use of the oldest block.
         if i == last and noise[1] <= uses[0] and math.isfinite(diameter):
             cap = diameter * math.exp(_log_product(stretches, uses[0]) - unit) * _UP / size
-        coins = uses_of(stretches, uses[0], uses[1], unit)
+        coins = uses_of(stretches, uses[0], uses[1], unit, cap * size)
         yield None if coins is None else _pair(coins.scaled(_UP / size), split, cap, rarest)
 
 

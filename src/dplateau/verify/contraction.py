@@ -23,6 +23,7 @@ from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
     distance_factor,
+    least_share,
     require_constant,
     require_contraction,
     require_usual_rate,
@@ -32,7 +33,7 @@ from dplateau.verify.losses import LaplacePair
 from dplateau.verify.moduli import CONTRACTION, StepLosses
 from dplateau.verify.precise import MP, epsilon_at, gaussian_delta, laplace_delta
 from dplateau.verify.renyi import sampled_epsilon
-from dplateau.verify.sampled_start import require_cap, require_sampling
+from dplateau.verify.sampled import require_cap, require_sampling
 
 LIPSCHITZ = "Lipschitz"
 _HIDDEN, _STOPPED = LastIterate(), RandomStop()
@@ -232,7 +233,9 @@ def _recursion(case: Case, sampling: str) -> Derived:
     _require_domain(case)
     cap, extra = require_cap(case, run)
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, 0.0, cap / run.batch_size)
+    # Common batches of one size lack one record at most; a Poisson batch may be empty.
+    least = (run.batch_size - 1) / run.batch_size if sampling == "fixed" else 0.0
+    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
     facts = _facts(case, run, stage, maps, shifts=False)
     far = MP.mpf(facts.reach) + facts.step
     if sampling == "fixed":
@@ -295,7 +298,8 @@ def _one_use(
     if bounded:
         _require_domain(case)
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, smallest_batch(run) / run.batch_size, 1.0)
+    least = least_share(run, smallest_batch(run), used=False)
+    maps = StepLosses(run.loss, run.l2, least, 1.0)
     return _facts(case, run, stage, maps, shifts=shifts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from dplateau.algorithms import (
     Cyclic,
@@ -101,11 +102,12 @@ def distance_factor(run: Run) -> int:
     return {"add_remove": 1, "replace": 2}[run.neighbors]
 
 
-def require_hidden(run: Run, ledger: Ledger) -> None:
+def require_hidden(run: Run, ledger: Ledger, *, own_rates: bool = False) -> None:
     """Require what every last-iterate theorem needs: a hidden state and a known geometry."""
     hidden = isinstance(run.release, LastIterate)
     ledger.require("release", hidden, f"the run releases {run.release.name!r}")
-    require_usual_rate(run, ledger)
+    if not own_rates:
+        require_usual_rate(run, ledger)
     plain = run.momentum == 0 and run.average_last == 1
     ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
@@ -129,13 +131,19 @@ def require_constant(run: Run, ledger: Ledger) -> Stage:
 
 
 def require_contraction(run: Run, most_fraction: float, ledger: Ledger) -> None:
-    """Require convex smooth losses and eta (M f + 2 l2) <= 2 at the largest batch share f."""
+    """Require smooth losses, and that no step expands at the largest batch share f.
+
+    eta (M f + l2) <= 2, and for nonconvex losses l2 >= M f.
+    """
     assert run.loss is not None
-    smooth = run.loss.convex and math.isfinite(run.loss.smoothness)
-    ledger.require("losses", smooth, "a contraction needs convex, smooth losses")
+    steepest = run.loss.smoothness * most_fraction
+    ledger.require("losses", math.isfinite(steepest), "a contraction needs smooth losses")
+    outweighed = run.loss.convex or run.l2 >= steepest
+    detail = f"nonconvex losses of smoothness M f = {steepest:.9g} against l2 = {run.l2:.9g}"
+    ledger.require("convexity", outweighed, "convex losses" if run.loss.convex else detail)
     rates = [eta for eta, _ in blocks_of(run.learning_rate, run.steps)]
-    level = max(rates) * (run.loss.smoothness * most_fraction + 2 * run.l2)
-    detail = f"eta (M f + 2 l2) = {level:.9g} must not exceed 2"
+    level = max(rates) * (steepest + run.l2)
+    detail = f"eta (M f + l2) = {level:.9g} must not exceed 2"
     ledger.require("contraction", level <= 2 * (1 + 1e-9), detail)
 
 
@@ -144,7 +152,7 @@ def batches_per_epoch(run: Run) -> int:
     return -(-run.n // int(run.batch_size))
 
 
-def smallest_batch(run: Run) -> float:
+def smallest_batch(run: Run) -> int:
     """Return how many records the shortest batch holds (random batches are not asked about)."""
     match run.batches:
         case FullBatch():
@@ -155,3 +163,23 @@ def smallest_batch(run: Run) -> float:
             raise NotApplicable("which records share a random batch is not known")
         case _ as unknown:
             refuse_batches(unknown)
+
+
+def least_share(run: Run, records: int, used: bool) -> float:
+    """Return the share of b that a batch has of records common to both runs, rounded down."""
+    common = records - 1 if used else records
+    found = common / run.batch_size
+    return (
+        found if Fraction(found) * Fraction(run.batch_size) <= common else math.nextafter(found, 0)
+    )
+
+
+def equal_steps(run: Run) -> bool:
+    """Return whether all steps that use the record are alike, and all others are.
+
+    Schedules change them, and so does a shorter last batch if records add curvature.
+    """
+    assert run.loss is not None
+    if isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule):
+        return False
+    return run.loss.strong_convexity == 0 or smallest_batch(run) == int(run.batch_size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from dplateau.algorithms import Run
 from dplateau.verify.claims import CLOSED, Case, Derived, Theorem
 from dplateau.verify.precise import gaussian_epsilon
 
@@ -41,7 +42,7 @@ def group_derived(case: Case, theorem: Theorem) -> Derived:
     level = case.delta * math.exp(-log_sum)
     pure = case.delta == 0
     case.ledger.require("delta of one record", pure or level > 1e-300, f"{level:.3g}")
-    one = replace(case, run=case.run.replace(group_size=1), epsilon=share, delta=level)
+    one = replace(case, run=_one_record(case.run), epsilon=share, delta=level)
     found = theorem(one)
     if found.stretched is not None:
         how = f"{found.how}, at {size} times the distance"
@@ -49,6 +50,14 @@ def group_derived(case: Case, theorem: Theorem) -> Derived:
         return Derived(found.stretched(size, case.delta), found.excess, how, mu=mu)
     how = f"{found.how}, for each of {size} records at delta {level:.3g}"
     return Derived(size * found.epsilon, max(found.excess, _EXCESS), how)
+
+
+def _one_record(run: Run) -> Run:
+    """Return the run of any single change: absent records take their curvature with them."""
+    loss = run.loss
+    if loss is not None and run.neighbors == "add_remove":
+        loss = replace(loss, strong_convexity=0.0, dissipativity=None)
+    return run.replace(group_size=1, loss=loss)
 
 
 def _log_geometric(epsilon: float, size: int) -> float:

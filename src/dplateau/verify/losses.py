@@ -229,36 +229,59 @@ def _chord(first: tuple[float, float], last: tuple[float, float], eps: float) ->
 
 @dataclass(frozen=True)
 class SwappedPair:
-    """C_q(G(m)): one of two records m apart, in the batch of both neighbours with chance q."""
+    """Two records m apart, in the batch of both neighbours with chance q, beside a shift a.
+
+    From the loss a (a + m) / 2 on the curve is that of (1-q) N(a) + q N(a + m) against N(0); up to
+    there it is the average of the Gaussian curves of a and of a + m. Without a shift: C_q(G(m)).
+    """
 
     rate: float
     distance: float
+    shift: float = 0.0
 
     @property
     def symmetric(self) -> bool:
-        """The operator is symmetric by definition."""
+        """Either record may be the one that is replaced."""
         return True
 
     def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
-        """Return q delta_m(log(1 + (e^eps - 1)/q)) for eps >= 0, reflected below zero.
+        """Return the two pieces for eps >= 0, reflected below zero.
 
         A symmetric curve satisfies delta(-e) = 1 - e^-e + e^-e delta(e).
         """
         size = np.abs(epsilons)
+        upper = self._far(size)
+        if self.shift > 0:
+            near = (1 - self.rate) * GaussianPair(self.shift).deltas(size, 0)
+            near += self.rate * GaussianPair(self.shift + self.distance).deltas(size, 0)
+            border = self.shift * (self.shift + self.distance) / 2
+            upper = np.where(size < border, near, upper)
+        return np.where(epsilons >= 0, upper, -np.expm1(-size) + np.exp(-size) * upper)
+
+    def _far(self, size: FloatArray) -> FloatArray:
+        if self.rate == 1:
+            return GaussianPair(self.shift + self.distance).deltas(size, 0)
+        if self.shift > 0:
+            return SampledPair(self.rate, self.distance, self.shift).deltas(size, 0)
+        # q delta_m(log(1 + (e^eps - 1)/q)), which loses no digits.
         inner = np.where(
             size < 30.0,
             np.log1p(np.expm1(np.minimum(size, 30.0)) / self.rate),
             size - math.log(self.rate),
         )
-        upper = self.rate * GaussianPair(self.distance).deltas(inner, 0)
-        return np.where(epsilons >= 0, upper, -np.expm1(-size) + np.exp(-size) * upper)
+        found: FloatArray = self.rate * GaussianPair(self.distance).deltas(inner, 0)
+        return found
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
-        """Return amplified losses at quantiles of the Gaussian's."""
+        """Return losses at quantiles of the mixture, on both sides alike."""
         return -self._end(LEFT_OUT), self._end(right)
 
     def _end(self, mass: float) -> float:
-        inner = self.distance**2 / 2 - self.distance * _quantile(min(0.5, mass / self.rate))
+        if self.shift > 0 and self.rate < 1:
+            top = SampledPair(self.rate, self.distance, self.shift).reach(mass, 0)[1]
+            return max(top, self.shift * (self.shift + self.distance) / 2)
+        far = self.shift + self.distance
+        inner = far**2 / 2 - far * _quantile(min(0.5, mass / self.rate))
         if inner > 30:
             return inner + math.log(self.rate) + 1e-9
         return math.log1p(self.rate * math.expm1(inner))

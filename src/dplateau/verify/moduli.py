@@ -11,9 +11,11 @@ import math
 from dataclasses import dataclass
 
 from dplateau.algorithms import LossGeometry
+from dplateau.verify.precise import MP
 from dplateau.verify.report import Ledger
 
 CONTRACTION = "convex and smooth"
+SMOOTH = "smooth"
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class StepLosses:
             CONTRACTION: self._contraction,
             "convex and Lipschitz": self._lipschitz,
             "convex and weakly smooth": self._weakly_smooth,
-            "smooth": self._smooth,
+            SMOOTH: self._smooth,
             "strongly dissipative": self._dissipative,
         }
         ledger.require("class of losses", losses in found, f"{losses!r}")
@@ -62,9 +64,15 @@ class StepLosses:
         # The averaged Hessian lies between l2 + m f and l2 + M f.
         if not self.loss.convex or math.isinf(self.loss.smoothness):
             return None
-        flattest = self.l2 + self.loss.strong_convexity * self.least
-        steepest = self.l2 + self.loss.smoothness * self.most
-        return Modulus(max(abs(1 - eta * flattest), abs(1 - eta * steepest)))
+        return Modulus(self._largest(eta, self.loss.strong_convexity, self.least))
+
+    def _largest(self, eta: float, flattest: float, share: float) -> float:
+        """Return the largest |1 - eta h|, h from l2 + flattest * share to l2 + M f, rounded up."""
+        ends = ((flattest, share), (self.loss.smoothness, self.most))
+        # Fifty digits hold such a product of doubles, unless their sizes differ enormously.
+        slopes = [abs(1 - MP.mpf(eta) * (MP.mpf(self.l2) + MP.mpf(h) * f)) for h, f in ends]
+        found = float(max(slopes))
+        return found if MP.mpf(found) >= max(slopes) else math.nextafter(found, math.inf)
 
     def _lipschitz(self, eta: float) -> Modulus | None:
         # Monotone gradients: <d, g> >= 0; and |g| <= 2 L f.
@@ -86,7 +94,8 @@ class StepLosses:
     def _smooth(self, eta: float) -> Modulus | None:
         if math.isinf(self.loss.smoothness):
             return None
-        return Modulus(abs(1 - eta * self.l2) + eta * self.loss.smoothness * self.most)
+        # |k| + eta M f, the larger of k + eta M f and -k + eta M f.
+        return Modulus(self._largest(eta, -self.loss.smoothness, self.most))
 
     def _dissipative(self, eta: float) -> Modulus | None:
         # |d|^2 - 2 eta <d, G> + eta^2 |G|^2 with G = g + l2 d; convex in f, so an end is largest.

@@ -7,7 +7,7 @@ import math
 from dplateau.verify.claims import CLOSED, Case, Derived
 from dplateau.verify.facts import require_constant
 from dplateau.verify.precise import MP
-from dplateau.verify.sampled_start import require_sampled
+from dplateau.verify.sampled import require_sampled
 
 
 def asoodeh_diaz_closed(case: Case) -> Derived:

@@ -13,8 +13,8 @@ from dplateau.verify.groups import group_derived
 from dplateau.verify.releases import verify_composition
 from dplateau.verify.report import Ledger, Refused, Verification
 
-# What a claim may exceed any derived epsilon by: nothing is that private for a reason.
-_NOTHING = 1e-5
+# Epsilons below this count as this where a claim is compared: nothing is that private for a reason.
+_SMALL = 1e-3
 # Longer runs and larger data are not looked at: sums over steps must end.
 _LARGEST = 10**12
 
@@ -97,7 +97,7 @@ def rederived(case: Case, name: str) -> Derived:
 def _compare(case: Case, derived: Derived) -> None:
     """Require that the claim is what the proof gives: not less, and not something else."""
     claimed, found = case.epsilon, derived.epsilon
-    high = found * (1 + derived.excess) + _NOTHING
+    high = found + derived.excess * max(found, _SMALL)
     detail = f"claimed {claimed:.12g}, derived {found:.12g} ({derived.how})"
     finite = math.isfinite(found)
     case.ledger.require("epsilon is proved", finite and claimed >= found, detail)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 from dplateau.algorithms import (
@@ -13,6 +15,7 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
+    Schedule,
     Scheme,
     refuse_batches,
 )
@@ -23,16 +26,19 @@ from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
     distance_factor,
-    require_constant,
+    equal_steps,
+    least_share,
     require_contraction,
     require_hidden,
     smallest_batch,
     stages,
 )
 from dplateau.verify.groups import gaussian_derived
-from dplateau.verify.moduli import CONTRACTION, Modulus, StepLosses
+from dplateau.verify.moduli import CONTRACTION, SMOOTH, Modulus, StepLosses
+from dplateau.verify.positions import position_costs
 from dplateau.verify.precise import epsilon_at, mixture
 from dplateau.verify.renyi import gaussian_run_epsilon
+from dplateau.verify.sampled import require_cap
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
 
 # (number of steps, whether the record is used), first step first.
@@ -72,9 +78,70 @@ def modulus(case: Case) -> Derived:
     if isinstance(run.batches, Cyclic):
         order = run.batches.order
         ledger.require("order", order != "reshuffle", f"the order is {order!r}")
-    if isinstance(run.batches, Cyclic | OnePass):
-        require_constant(run, ledger)
-    return _gaussian(case, _worst_record(case, bounded=True))
+    scheduled = isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
+    if scheduled and isinstance(run.batches, Cyclic | OnePass):
+        return _gaussian(case, _worst_plan(case))
+    return _gaussian(case, _worst_record(case, bounded=True, every=True))
+
+
+def _worst_plan(case: Case) -> float:
+    """Walk one plan for each position of an ordered run with a schedule; the largest counts."""
+    run, ledger = case.run, case.ledger
+    length = batches_per_epoch(run)
+    losses = reading.word(case.witness, "losses")
+    ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
+    plans = reading.rows(case.witness, "plans")
+    count = min(length, run.steps)
+    ledger.require("plans", len(plans) == count, f"{len(plans)} plans of {count} positions")
+    totals = []
+    for place, plan in enumerate(plans):
+        if not isinstance(plan, dict):
+            raise reading.Malformed(f"plans[{place}] must be an object")
+        program = _scheduled_program(case, place, length, losses)
+        totals.append(_plan_cost(case, program, plan, f"[{place}]"))
+    worst = max(totals)
+    ledger.agree("sum of squares", reading.number(case.witness, "sum_of_squares"), worst)
+    return worst
+
+
+def _scheduled_program(case: Case, place: int, length: int, losses: str) -> Program:
+    """Return the program of a record that is used at every step t = place mod length."""
+    phi = _modulus_by_rate(case, losses, every=True)
+    parts, t = [], 0
+    for stage in stages(case.run):
+        end = t + stage.count
+        while t < end:
+            used = t % length == place
+            following = t + 1 if used else t + (place - t) % length
+            count = min(following, end) - t
+            parts.append(_stretch(case, stage, count, used, phi(stage.eta, used)))
+            t += count
+    return Program(tuple(parts), 1, case.run.diameter)
+
+
+def every_batch(case: Case) -> Derived:
+    """Derive random batches as if each held the record; batches above the cap cost delta."""
+    run, ledger, witness = case.run, case.ledger, case.witness
+    require_hidden(run, ledger, own_rates=True)
+    drawn = isinstance(run.batches, Poisson | FixedSize)
+    ledger.require("algorithm", drawn, f"the batches are random; this is {run.kind}")
+    assert run.loss is not None
+    cap, extra = require_cap(case, run)
+    # The common records of a batch of fixed size are b or b - 1; a Poisson batch may be empty.
+    fixed = isinstance(run.batches, FixedSize)
+    least = (run.batch_size - 1) / run.batch_size if fixed else 0.0
+    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
+    losses = reading.word(witness, "losses")
+    found = stages(run)
+    moduli = {eta: maps.modulus(losses, eta, ledger) for eta in {stage.eta for stage in found}}
+    parts = [_stretch(case, stage, stage.count, True, moduli[stage.eta]) for stage in found]
+    program = Program(tuple(parts), 1, run.diameter)
+    total = _plan_cost(case, program, reading.record(witness, "plan"))
+    ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
+    ledger.require("room", extra < case.delta, f"the cap leaves {case.delta - extra:.3g} of delta")
+    derived = _gaussian(replace(case, delta=case.delta - extra), total)
+    # Group privacy adds up what the cap costs; without it m records are m times as far apart.
+    return derived if extra == 0 else replace(derived, stretched=None)
 
 
 def iteration_rdp(case: Case) -> Derived:
@@ -89,12 +156,14 @@ def iteration_rdp(case: Case) -> Derived:
 def shuffle_once_average(case: Case) -> Derived:
     """Derive the average over the record's position: one secret order for all epochs."""
     run = _shuffled(case, "shuffle_once")
+    if not equal_steps(run):
+        return _averaged_positions(case, run)
     length = batches_per_epoch(run)
 
     def program(trailing: int, uses: int) -> Program:
         before = length - 1 - trailing
         parts = [(before, False), (1, True), (trailing, False)]
-        return _program(case, parts, uses, CONTRACTION, run.diameter)
+        return _program(case, parts, uses, _contractive_class(run), run.diameter)
 
     return _averaged(case, run, program)
 
@@ -103,6 +172,8 @@ def reshuffle_average(case: Case) -> Derived:
     """Derive the average over the position in the last epoch: a fresh order each epoch."""
     run = _shuffled(case, "reshuffle")
     _require_whole_epochs(case, run)
+    if not equal_steps(run):
+        return _averaged_positions(case, run)
     length = batches_per_epoch(run)
 
     def program(trailing: int, uses: int) -> Program:
@@ -110,7 +181,7 @@ def reshuffle_average(case: Case) -> Derived:
             raise ArithmeticError(f"{uses} epochs are too many to walk through")
         early = [(length - 1, False), (1, True)] * (uses - 1)
         last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
-        return _program(case, [*early, *last], 1, CONTRACTION, run.diameter)
+        return _program(case, [*early, *last], 1, _contractive_class(run), run.diameter)
 
     return _averaged(case, run, program)
 
@@ -128,18 +199,16 @@ def _gd_bounded(case: Case) -> float:
 
 def _cyclic(case: Case) -> float:
     _require_contractive(case, Cyclic)
-    require_constant(case.run, case.ledger)
     # In a cut-off epoch of a reshuffled run two uses may be neighbours, and no cyclic pattern has
     # that. One epoch alone, whole or not, has one use at most.
     if _order(case.run) == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
         _require_whole_epochs(case, case.run)
-    return _worst_record(case, bounded=True)
+    return _worst_record(case, bounded=True) if equal_steps(case.run) else _worst_position(case)
 
 
 def _one_pass(case: Case) -> float:
     _require_contractive(case, OnePass)
-    require_constant(case.run, case.ledger)
-    return _worst_record(case, bounded=True)
+    return _worst_record(case, bounded=True) if equal_steps(case.run) else _worst_position(case)
 
 
 _LIFTED: dict[str, Callable[[Case], float]] = {
@@ -156,7 +225,26 @@ def _require_contractive(case: Case, scheme: Scheme) -> None:
     case.ledger.require("algorithm", isinstance(case.run.batches, scheme), about)
     require_contraction(case.run, 1.0, case.ledger)
     losses = reading.word(case.witness, "losses")
-    case.ledger.require("class of losses", losses == CONTRACTION, f"{losses!r}")
+    fits = losses == _contractive_class(case.run)
+    case.ledger.require("class of losses", fits, f"{losses!r}")
+
+
+def _contractive_class(run: Run) -> str:
+    assert run.loss is not None
+    return CONTRACTION if run.loss.convex else SMOOTH
+
+
+def _worst_position(case: Case) -> float:
+    """Return the largest sum of squares of any position, and compare with what is stored."""
+    ledger = case.ledger
+    ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
+    costs = position_costs(case, _contractive_class(case.run))
+    worst = max(costs)
+    ledger.agree("sum of squares", reading.number(case.witness, "sum_of_squares"), worst)
+    place = reading.whole(case.witness, "position")
+    named = place < len(costs) and costs[place] >= worst * (1 - 1e-9)
+    ledger.require("position", named, f"the worst of {len(costs)} is said to be {place}")
+    return worst
 
 
 def _require_whole_epochs(case: Case, run: Run) -> None:
@@ -164,7 +252,7 @@ def _require_whole_epochs(case: Case, run: Run) -> None:
     case.ledger.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
 
 
-def _worst_record(case: Case, *, bounded: bool) -> float:
+def _worst_record(case: Case, *, bounded: bool, every: bool = False) -> float:
     """Check the plan for the record of the last step, and return its sum of squares."""
     run, witness, ledger = case.run, case.witness, case.ledger
     period, uses = _pattern(run)
@@ -175,7 +263,7 @@ def _worst_record(case: Case, *, bounded: bool) -> float:
     losses = reading.word(witness, "losses")
     parts = [(period - 1, False), (1, True)]
     diameter = run.diameter if bounded else math.inf
-    program = _program(case, parts, uses, losses, diameter)
+    program = _program(case, parts, uses, losses, diameter, every=every)
     total = _plan_cost(case, program, reading.record(witness, "plan"))
     ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
     return total
@@ -201,21 +289,36 @@ def _order(run: Run) -> str | None:
     return run.batches.order if isinstance(run.batches, Cyclic) else None
 
 
-def _program(case: Case, uses: Uses, repeats: int, losses: str, diameter: float) -> Program:
+def _program(
+    case: Case, uses: Uses, repeats: int, losses: str, diameter: float, *, every: bool = False
+) -> Program:
     """Return the shift program of a record that is used as ``uses`` says, ``repeats`` times."""
-    run = case.run
-    assert run.loss is not None
-    least = max(0.0, (smallest_batch(run) - 1) / run.batch_size)
-    maps = StepLosses(run.loss, run.l2, least, 1.0)
-    found = stages(run)
+    found, phi = stages(case.run), _modulus_by_rate(case, losses, every=every)
     if len(found) == 1:
-        phi = maps.modulus(losses, found[0].eta, case.ledger)
-        parts = [_stretch(case, found[0], count, used, phi) for count, used in uses if count]
+        moduli = {used: phi(found[0].eta, used) for used in (False, True)}
+        parts = [_stretch(case, found[0], n, used, moduli[used]) for n, used in uses if n]
         return Program(tuple(parts), repeats, diameter)
-    # Schedules come with a record that is used at every step only.
-    moduli = {eta: maps.modulus(losses, eta, case.ledger) for eta in {s.eta for s in found}}
-    parts = [_stretch(case, stage, stage.count, True, moduli[stage.eta]) for stage in found]
+    # Here schedules come with a record that is used at every step only.
+    parts = [_stretch(case, one, one.count, True, phi(one.eta, True)) for one in found]
     return Program(tuple(parts), 1, diameter)
+
+
+def _modulus_by_rate(case: Case, losses: str, *, every: bool) -> Callable[[float, bool], Modulus]:
+    """Return the modulus of a step by its learning rate and whether the record is in its batch.
+
+    The shortest batch stands for all; with ``every`` all steps count as if the record were in it.
+    """
+    run, records = case.run, smallest_batch(case.run)
+    always = every or (isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle")
+
+    @cache
+    def phi(eta: float, used: bool) -> Modulus:
+        # Where the order changes, every step counts as if the record were in it.
+        least = least_share(run, records, used or always)
+        assert run.loss is not None
+        return StepLosses(run.loss, run.l2, least, 1.0).modulus(losses, eta, case.ledger)
+
+    return phi
 
 
 def _stretch(case: Case, stage: Stage, count: int, used: bool, phi: Modulus) -> Stretch:
@@ -249,7 +352,6 @@ def _gaussian(case: Case, sum_of_squares: float) -> Derived:
 
 def _shuffled(case: Case, order: str) -> Run:
     _require_contractive(case, Cyclic)
-    require_constant(case.run, case.ledger)
     found = _order(case.run)
     about = f"the theorem is about {order!r}; this is {found!r}"
     case.ledger.require("order", found == order, about)
@@ -279,6 +381,25 @@ def _averaged(case: Case, run: Run, program: Callable[[int, int], Program]) -> D
     epsilon = epsilon_at(curve, case.delta, case.epsilon)
     how = f"average of {len(mus)} Gaussian curves, fifty digits"
     return Derived(float(epsilon), CLOSED, how, near=lambda *_: lambda eps: float(curve(eps)))
+
+
+def _averaged_positions(case: Case, run: Run) -> Derived:
+    """Average over groups of positions, each charged as its worst member."""
+    length, size = batches_per_epoch(run), int(run.batch_size)
+    costs = position_costs(case, _contractive_class(run))
+    stored = reading.rows(case.witness, "edges")
+    edges = [reading.as_whole(edge, f"edges[{i}]") for i, edge in enumerate(stored)]
+    ends = [*edges[1:], len(costs)]
+    rising = edges[0] == 0 and all(a < b for a, b in zip(edges, ends, strict=True))
+    case.ledger.require("groups", rising, f"{len(edges)} groups of {len(costs)} positions")
+    weights, mus = [], []
+    for low, high in zip(edges, ends, strict=True):
+        # The last position of an epoch holds what is left over.
+        weights.append((min(high * size, run.n) - low * size) / run.n)
+        mus.append(math.sqrt(max(costs[low:high])))
+    epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
+    how = f"average of {len(mus)} Gaussian curves over {length} positions, fifty digits"
+    return Derived(float(epsilon), CLOSED, how)
 
 
 def _shares(case: Case, run: Run, firsts: list[int]) -> list[float]:

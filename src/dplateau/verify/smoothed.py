@@ -29,6 +29,8 @@ _CHUNK = 1_000_000
 # Cells of noise below a cap, and points per cell.
 _CELLS, _FINER = 500, 4
 _TERMS_BELOW_A_CAP = 8e6
+# Up to so many uses on average, below a cap, each is rounded up to a grid of its own.
+_FEW_USES, _LATTICE, _MERGED = 12.0, 4800, 4
 # A law that is below its cap with a chance of e^-7 counts as never below it.
 _UNLIKELY = 7.0
 
@@ -300,6 +302,8 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
     coins = Coins(np.minimum(coins.weights, cap), coins.rates, coins.counts, coins.offset)
     if cap <= coins.span(below=_UNLIKELY)[0]:
         return Atoms(np.array([cap]), np.array([1.0]))
+    if float(coins.rates @ coins.counts) <= _FEW_USES:
+        return _lattice_atoms(coins, cap)
     low, high = coins.span(below=2 * _UNLIKELY)
     # Of the cap itself a part in 1500 is fine enough.
     cell = max((cap - low) / _CELLS, cap / (3 * _CELLS))
@@ -328,6 +332,28 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
     return Atoms(np.r_[points, cap], masses)
 
 
+def _lattice_atoms(coins: Coins, cap: float) -> Atoms:
+    """Return the law of a few uses below a cap, each rounded up to a grid: all terms positive."""
+    cell = cap / _LATTICE
+    masses = np.zeros(_LATTICE + 1)
+    masses[min(_LATTICE, math.ceil(coins.offset / cell))] = 1.0
+    for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
+        jump = math.ceil(float(weight) / cell * (1 - 1e-13))
+        heads = np.arange(min(int(count), -(-_LATTICE // jump)) + 1, dtype=np.float64)
+        chances = _binomial_at(heads, float(count), float(rate))
+        moved = chances[0] * masses
+        for k in range(1, heads.size):
+            if k * jump >= _LATTICE:
+                break
+            moved[k * jump :] += chances[k] * masses[: _LATTICE + 1 - k * jump]
+        # All that is not below the cap is at the cap.
+        moved[-1] = max(0.0, 1 + 1e-13 - float(moved[:-1].sum()))
+        masses = moved
+    groups = masses[1:].reshape(-1, _MERGED).sum(axis=1)
+    points = cell * _MERGED * np.arange(groups.size + 1)
+    return Atoms(points, np.r_[masses[0], groups])
+
+
 def _survival(parts: np.ndarray, start: float, end: float) -> tuple[FloatArray, FloatArray]:
     """Return the sum of a Fourier series on a fine grid of its period, and the grid."""
     size = fft.next_fast_len(2 * parts.size, real=True)
@@ -354,12 +380,16 @@ def few_atoms(coins: Coins, most: int) -> Atoms | None:
 
 
 def _binomial(count: int, rate: float) -> FloatArray:
-    heads = np.arange(count + 1, dtype=np.float64)
-    ways = special.gammaln(count + 1) - special.gammaln(heads + 1)
-    ways -= special.gammaln(count - heads + 1)
-    logs = ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
     if count == 1:
         return np.array([1 - rate, rate])
     # More mass than one is on the safe side.
-    chances: FloatArray = np.exp(logs) * (1 + 1e-13)
-    return chances
+    return _binomial_at(np.arange(count + 1, dtype=np.float64), float(count), rate) * (1 + 1e-13)
+
+
+def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
+    """Return the chances of so many heads of ``count`` coins."""
+    ways = -math.log(count + 1) - special.betaln(count - heads + 1, heads + 1)
+    found: FloatArray = np.exp(
+        ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
+    )
+    return found

@@ -16,7 +16,7 @@ from dplateau.verify.grids import rows_epsilon
 from dplateau.verify.losses import GaussianPair, LossPair, SwappedPair
 from dplateau.verify.moduli import Modulus, StepLosses
 from dplateau.verify.random_batches import constant_blocks
-from dplateau.verify.sampled_start import require_cap, require_sampled
+from dplateau.verify.sampled import require_cap, require_sampled
 from dplateau.verify.walk import Program, ShiftBlocks, Stretch, forward_distance
 
 _LEFTOVER = 1e-12

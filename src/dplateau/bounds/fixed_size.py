@@ -1,0 +1,268 @@
+"""Batches of one size with a hidden state: replaced records, contractive steps, any schedule.
+
+Each of the last R steps is dominated by a symmetric pair that sees the swap of two records and the
+shift it absorbs at once, without a split of the noise; the distance at step T - R is averaged over
+its law (docs/theory/fixed_size.md). Steps are counted from the end: the step of lag 0 is the last
+one. Shifts are in units of the step's own noise, distances in parameter space.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import groupby
+
+import numpy as np
+
+from dplateau.algorithms import FixedSize, Run
+from dplateau.bounds import literature
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.fixed_size_start import UP, Lags, averaged_start, cut_start, lags_of
+from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
+from dplateau.bounds.step_maps import why_no_contraction
+from dplateau.curves import AveragedLossCurve
+from dplateau.errors import InvalidInput
+from dplateau.numerics.normal import gaussian_delta
+from dplateau.numerics.pairs import SubsampledGaussianPair
+from dplateau.numerics.types import FloatArray, IntArray
+
+# A long schedule's swaps are rounded up to this many sizes; the more sizes, the fewer levels.
+_MOST_SIZES = 12
+_BISECTIONS = 30
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How finely starts and shifts are told apart, and epsilon resolved."""
+
+    levels: int
+    buckets_skipped: int
+    resolution: float
+
+
+FINE = Detail(levels=32, buckets_skipped=1, resolution=1e-3)
+COARSE = Detail(levels=10, buckets_skipped=3, resolution=2e-2)
+
+
+class FixedSizeAveraged(Bound):
+    """Batches of exactly b records, averaged over the law of the start.
+
+    The sound form of Theorems 3.1 and 5.1 of Altschuler and Talwar: it advances one step at a
+    time, and so never conditions on noise whose law depends on the batch.
+    """
+
+    name = "fixed_size_averaged"
+    note = "docs/theory/fixed_size.md"
+    title = "Hidden-state fixed-size SGD, averaged start"
+    citation = literature.this_library("docs/theory/fixed_size.md, Theorem 2")
+    hidden_state = True
+    claim_margin = COMPOSED_MARGIN
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run is no contractive descent on fixed-size batches, if so."""
+        return why_not_about(run, FixedSize) or why_no_contraction(run)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Search the number R of last steps: every R is valid, so the search may be heuristic.
+
+        A surrogate ranks R over its whole range; coarse evaluations walk downhill from its best.
+        Coarse starts are over-stated, which favors too many steps: the last search tries fewer.
+        """
+        lags = lags_of(run)
+        most = lags.most_last_steps
+        tried = {int(count) for count in np.geomspace(1, most, 24).round()}
+        best = min(sorted(tried), key=lambda count: _surrogate(lags, count, delta))
+
+        @cache
+        def coarse(last_steps: int) -> float:
+            curve = self._curve(lags, witness_of(lags, last_steps, delta, COARSE))
+            return replace(curve, resolution=COARSE.resolution).epsilon(delta)
+
+        @cache
+        def fine(last_steps: int) -> float:
+            return self._curve(lags, witness_of(lags, last_steps, delta, FINE)).epsilon(delta)
+
+        for factor in (1.4, 1.15):
+            best = _downhill(coarse, best, most, (1 / factor, factor))
+        best = _downhill(fine, best, most, (1 / 1.1,))
+        return witness_of(lags, best, delta, FINE)
+
+    def replan(self, run: Run, delta: float, near: Witness) -> Witness:
+        """Keep the number of last steps, whose search takes most of the time."""
+        last_steps = min(int(near["last_steps"]), run.steps)
+        return witness_of(lags_of(run), last_steps, delta, FINE)
+
+    def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
+        """Check that every plan absorbs its start, and compose."""
+        return self._curve(lags_of(run), witness)
+
+    def _curve(self, lags: Lags, witness: Witness) -> AveragedLossCurve:
+        last_steps, edges = int(witness["last_steps"]), tuple(map(float, witness["edges"]))
+        if not 1 <= last_steps <= min(lags.steps, lags.keep.size):
+            raise InvalidInput(f"no last steps of this run: {last_steps} of {lags.steps}")
+        start = averaged_start(lags, last_steps, edges)
+        swap = lags.swap[:last_steps]
+        sizes = np.array(witness["sizes"], dtype=float)
+        size_of = np.searchsorted(sizes, swap * (1 - 1e-12))
+        if size_of.max() >= sizes.size:
+            raise InvalidInput(f"a swap of {swap.max():g} is larger than those planned for")
+        levels = np.r_[0.0, witness["levels"]]
+        reaches, rows = lags.reaches(last_steps), []
+        for edge, blocks in zip(edges, witness["plans"], strict=True):
+            level_of = _level_of_lag(blocks, last_steps, levels.size)
+            if float(reaches @ levels[level_of]) < lags.decayed(edge, last_steps):
+                raise InvalidInput(f"the plan for a start at {edge:g} does not absorb it")
+            rows.append(Counter(zip(size_of.tolist(), level_of.tolist(), strict=True)))
+        used = sorted(set().union(*rows))
+        return AveragedLossCurve(
+            pairs=tuple(
+                SubsampledGaussianPair(lags.rate, float(sizes[size]), float(levels[level]))
+                for size, level in used
+            ),
+            counts=tuple(tuple(row[pair] for pair in used) for row in rows),
+            weights=start.weights,
+            extra_delta=start.beyond,
+        )
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the geometry of the steps."""
+        return geometry_assumptions(run, (CONTRACTION,), bounded=True)
+
+
+def _downhill(
+    evaluated: Callable[[int], float], best: int, most: int, factors: tuple[float, ...]
+) -> int:
+    """Walk to more or fewer last steps while that helps."""
+    moved = True
+    while moved:
+        moved = False
+        for factor in factors:
+            near = best * factor
+            near = min(max(math.floor(near) if factor < 1 else math.ceil(near), 1), most)
+            if evaluated(near) < evaluated(best):
+                best, moved = near, True
+                break
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class _Absorbers:
+    """The last R steps in the order in which they join: minimise sum a^2 + 2 q m a.
+
+    That is the second-order cost of a shift a beside a swap of m; subject to sum_j e_j a_j >= need
+    it is least at a_j = max(0, x e_j - q m_j), so the steps of smallest m_j / e_j join first.
+    """
+
+    reaches: FloatArray
+    drifts: FloatArray
+
+    def multiplier(self, need: float) -> float:
+        """Return x, from sums over the steps that join."""
+        live = self.reaches > 0
+        order = np.argsort(self.drifts[live] / self.reaches[live], kind="stable")
+        e, m = self.reaches[live][order], self.drifts[live][order]
+        found: FloatArray = (need + np.cumsum(e * m)) / np.cumsum(e * e)
+        # The k-th step joins while the multiplier of the first k leaves it a positive shift.
+        joins = found * e > m
+        return float(found[max(int(np.count_nonzero(joins)), 1) - 1])
+
+    def shifts(self, multiplier: float) -> FloatArray:
+        """Return the shifts at a multiplier."""
+        return np.maximum(0.0, multiplier * self.reaches - self.drifts)
+
+
+def _absorbers(lags: Lags, last_steps: int) -> _Absorbers:
+    return _Absorbers(lags.reaches(last_steps), lags.rate * lags.swap[:last_steps])
+
+
+def _surrogate(lags: Lags, last_steps: int, delta: float) -> float:
+    """Return about the epsilon of R last steps, every composition taken for a Gaussian."""
+    start = cut_start(lags, last_steps, delta, COARSE.buckets_skipped)
+    steps, swap = _absorbers(lags, last_steps), lags.swap[:last_steps]
+    sampled = lags.rate**2 * float(np.sum(np.expm1(np.minimum(swap**2, 50.0))))
+    costs = []
+    for edge in start.edges:
+        need = lags.decayed(edge, last_steps)
+        shifts = steps.shifts(steps.multiplier(need)) if need > 0 else np.zeros(1)
+        cost = float(np.sum(shifts * (shifts + 2 * steps.drifts[: shifts.size])))
+        costs.append(sampled + cost)
+    mus, weights = np.sqrt(costs), np.array(start.weights)
+
+    def over(epsilon: float) -> bool:
+        deltas = gaussian_delta(np.full(mus.size, epsilon), mus)
+        return float(weights @ deltas) + start.beyond > delta
+
+    low, high = 0.0, 1.0
+    while over(high):
+        low, high = high, 2 * high
+        if high > 1e6:
+            return math.inf
+    for _ in range(18):
+        middle = (low + high) / 2
+        low, high = (middle, high) if over(middle) else (low, middle)
+    return high
+
+
+def witness_of(lags: Lags, last_steps: int, delta: float, detail: Detail) -> Witness:
+    """Return starts, levels of shifts, and for each start how the last steps absorb it."""
+    start = cut_start(lags, last_steps, delta, detail.buckets_skipped)
+    sizes = _few_sizes(lags.swap[:last_steps])
+    steps = _absorbers(lags, last_steps)
+    needs = [lags.decayed(edge, last_steps) * UP for edge in start.edges]
+    most = steps.shifts(steps.multiplier(needs[-1])).max() if needs[-1] > 0 else 0.0
+    count = max(detail.levels // sizes.size, 8)
+    # A start far below q m is lost in the difference that a shift is: leave room for an even one.
+    even = needs[-1] / float(steps.reaches.sum())
+    level = max(float(most), even) * (1 + 1e-6) / count
+    plans, places = [], np.zeros(last_steps, dtype=np.int64)
+    for need in needs:
+        # A later start is absorbed by shifts that are nowhere smaller, so its delta is no smaller.
+        places = np.maximum(places, _levels_of(steps, need, level, count))
+        plans.append([[len(list(same)), at] for at, same in groupby(places[::-1].tolist())])
+    return {
+        "losses": CONTRACTION,
+        "last_steps": last_steps,
+        "edges": list(start.edges),
+        "sizes": sizes.tolist(),
+        "levels": (level * np.arange(1, count + 1)).tolist() if level > 0 else [],
+        "plans": plans,
+    }
+
+
+def _few_sizes(swaps: FloatArray) -> FloatArray:
+    """Return the distinct swaps, or few sizes on a geometric grid above all of them."""
+    found = np.unique(swaps)
+    if found.size <= _MOST_SIZES:
+        return found
+    return np.geomspace(found[0], found[-1] * (1 + 1e-12), _MOST_SIZES)
+
+
+def _levels_of(steps: _Absorbers, need: float, level: float, count: int) -> IntArray:
+    """Round the best shifts up to levels, and lower them until they just absorb what is needed."""
+
+    def rounded(multiplier: float) -> IntArray:
+        places = np.ceil(steps.shifts(multiplier) / level * (1 - 1e-12)).astype(np.int64)
+        return np.minimum(places, count)
+
+    if need == 0:
+        return np.zeros(steps.reaches.size, dtype=np.int64)
+    low, high = 0.0, steps.multiplier(need) * (1 + 1e-9)
+    if float(steps.reaches @ rounded(high)) * level < need:
+        return np.full(steps.reaches.size, count, dtype=np.int64)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2
+        enough = float(steps.reaches @ rounded(middle)) * level >= need
+        low, high = (low, middle) if enough else (middle, high)
+    return rounded(high)
+
+
+def _level_of_lag(blocks: list[list[int]], last_steps: int, levels: int) -> IntArray:
+    counts, places = (np.array(column, dtype=np.int64) for column in zip(*blocks, strict=True))
+    inside = np.all((places >= 0) & (places < levels) & (counts >= 1))
+    if int(counts.sum()) != last_steps or not inside:
+        raise InvalidInput(f"a plan must give each of {last_steps} steps one of its levels")
+    found: IntArray = np.repeat(places, counts)[::-1]
+    return found
