@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from dplateau import (
+    Ball,
     Composition,
+    CyclicSGD,
     InvalidInput,
     LossGeometry,
     NoisyGD,
@@ -21,14 +24,15 @@ from dplateau import (
     compose,
     foreign,
 )
+from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates.composition import FIELDS, _digest
-from dplateau.curves import BasicCompositionCurve, GaussianCurve, LossCurve
+from dplateau.curves import BasicCompositionCurve, GaussianCurve, LossCurve, tabulate
 from dplateau.verify import verify
 
 DELTA = 1e-5
 # What a claim leaves for a second derivation on grids of its own.
-MARGIN = 1 + 1e-3
+MARGIN = 1 + COMPOSED_MARGIN
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 FULL = certify(NoisyGD(n=9, steps=4, noise_multiplier=4.0, release="all"), DELTA)
 HIDDEN = certify(
@@ -52,6 +56,34 @@ RIDGE = certify(
     ),
     DELTA,
 )
+# A proof without pairs: an average over the place of a record in the order.
+SHUFFLED = certify(
+    CyclicSGD(
+        n=40,
+        batch_size=10,
+        epochs=5,
+        order="shuffle_once",
+        learning_rate=0.5,
+        noise_std=0.2,
+        loss=LOSS,
+        domain=Ball(1.0),
+        release="last",
+    ),
+    DELTA,
+    bounds=[bound_named("shuffle_once_average")],
+)
+# A proof by pairs in which batches above a cap are charged to delta.
+CAPPED_RUN = NoisySGD(
+    n=60_000,
+    batch_size=600,
+    steps=500,
+    learning_rate=5.8,
+    l2=0.005,
+    noise_multiplier=1.0,
+    loss=LOSS,
+    release="last",
+)
+CAPPED = certify(CAPPED_RUN, DELTA, bounds=[bound_named("poisson_blocks")])
 QUERY = foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query")
 
 
@@ -97,14 +129,37 @@ def test_privacy_losses_compose_as_one_longer_run() -> None:
     assert SAMPLED.claimed_epsilon < found.claimed_epsilon < 2 * SAMPLED.claimed_epsilon
 
 
-def test_hidden_state_certificates_compose_by_their_tables() -> None:
-    """The cost of two and of eight, by an independent composition of the same curve (1e-3 fine)."""
-    for count, golden, added_up in ((2, 1.2192, 1.982), (8, 2.3448, 9.058)):
+def test_hidden_state_certificates_compose_by_their_pairs() -> None:
+    """The cost of two and of eight, by the verifier's own blocks on dp-accounting's masses."""
+    for count, golden, added_up in ((2, 0.86906, 1.404), (8, 1.70873, 6.845)):
         found = compose([RIDGE] * count, DELTA)
         assert found.method == "PLD composition"
-        assert golden * (1 - 5e-4) <= found.claimed_epsilon <= golden * 1.003
+        assert golden <= found.claimed_epsilon <= golden * 1.007
         assert found.claimed_epsilon < added_up / 1.5
         assert len(found.entries) == 1, "equal parts share one law"
+        assert isinstance(found.entries[0].law, LossCurve)
+        assert found.verify().ok
+
+
+def test_what_fails_outright_is_added_to_delta() -> None:
+    assert 0 < CAPPED.curve.extra_delta < DELTA
+    found = compose([CAPPED] * 3, DELTA)
+    assert Composition.from_json(found.to_json()) == found
+    assert found.verify().ok
+    law = found.entries[0].law
+    assert isinstance(law, LossCurve)
+    assert law.extra_delta == CAPPED.curve.extra_delta
+    certain = LossCurve(tuple((pair, 3 * n) for pair, n in law.parts))
+    # The symmetric table of the same curve is valid, and never better than the pairs.
+    table = LossCurve(((tabulate(CAPPED.curve, DELTA / 3), 3),)).epsilon(DELTA)
+    assert certain.epsilon(DELTA) <= found.curve.epsilon(DELTA) <= table * (1 + 1e-3)
+    # The same with failures that are not rare.
+    entry = replace(found.entries[0], law=replace(law, extra_delta=1e-6))
+    failing = replace(found, entries=(entry,)).curve
+    for epsilon in (0.5, 1.0, 9.0):
+        assert failing.delta(epsilon) == pytest.approx(certain.delta(epsilon) + 3e-6, rel=1e-4)
+    assert failing.epsilon(DELTA) == pytest.approx(certain.epsilon(7e-6), rel=2e-3)
+    assert math.isinf(failing.epsilon(2e-6))
 
 
 @pytest.mark.parametrize(
@@ -112,10 +167,11 @@ def test_hidden_state_certificates_compose_by_their_tables() -> None:
     [
         [SAMPLED, FULL, HIDDEN],
         [RIDGE, QUERY],
-        [RIDGE, SAMPLED, foreign(mu=0.3, neighbors="add_remove")],
+        [SHUFFLED, SAMPLED, foreign(mu=0.3, neighbors="add_remove")],
+        [CAPPED, SHUFFLED],
         [QUERY, foreign(epsilon=0.1, delta=0.0, neighbors="add_remove"), FULL],
     ],
-    ids=["three proofs", "table and pair", "table, pairs, Gaussian", "rows"],
+    ids=["three proofs", "pairs and row", "table, pairs, Gaussian", "pairs and table", "rows"],
 )
 def test_mixed_parts(parts: list[Any]) -> None:
     found = compose(parts, DELTA)
@@ -242,7 +298,7 @@ def test_lowered_claims_are_rejected() -> None:
 
 
 def test_tampered_parts_are_rejected() -> None:
-    found = compose([RIDGE, FULL], DELTA).to_dict()
+    found = compose([SHUFFLED, FULL], DELTA).to_dict()
     with pytest.raises(InvalidInput, match="altered after it was made"):
         Composition.from_dict({**found, "claimed_epsilon": 0.1})
     table, gaussian = found["parts"]
@@ -252,8 +308,12 @@ def test_tampered_parts_are_rejected() -> None:
         assert not verdict.ok
         assert name in verdict.checks[-1].name, str(verdict)
 
-    lower = [delta * 0.98 for delta in table["law"]["deltas"]]
-    fails("table of part 1", parts=[{**table, "law": {**table["law"], "deltas": lower}}, gaussian])
+    # A table that says less than is proved is raised, and then a claim made by it is too low.
+    law = {**table["law"], "deltas": [delta * 0.9 for delta in table["law"]["deltas"]]}
+    lower = [{**table, "law": law}, gaussian]
+    claim = Composition.from_dict(resigned(found, parts=lower)).curve.epsilon(DELTA)
+    fails("epsilon is proved", parts=lower, claimed_epsilon=claim)
+    fails("table of part 1", parts=[{**table, "law": {**law, "deltas": [2.0]}}, gaussian])
     less = {"kind": "gaussian", "mu": gaussian["law"]["mu"] * 0.999}
     fails("law of part 2", parts=[table, {**gaussian, "law": less}])
     fails("law of part 2", parts=[table, {**gaussian, "law": {"kind": "pairs"}}])
@@ -297,6 +357,27 @@ def test_different_neighbors_and_units_are_refused() -> None:
     user = foreign(mu=1.0, neighbors="add_remove", unit="user")
     with pytest.raises(InvalidInput, match=r"different units \(record, user\)"):
         compose([FULL, user], DELTA)
+
+
+def test_groups_are_units() -> None:
+    run = NoisyGD(n=90, steps=4, noise_multiplier=8.0, release="all")
+    blocks = [bound_named("poisson_blocks")]
+    pairs = [
+        certify(run, DELTA, group_size=2),
+        certify(CAPPED_RUN, DELTA, bounds=blocks, group_size=2),
+    ]
+    with pytest.raises(InvalidInput, match=r"different units \(group of 2 records, record\)"):
+        compose([FULL, pairs[0]], DELTA)
+    with pytest.raises(InvalidInput, match="a group of 2 records may be spread over several"):
+        compose(pairs, DELTA, records="disjoint")
+    both = compose(pairs, DELTA)
+    assert both.claimed_epsilon > max(part.claimed_epsilon for part in pairs)
+    assert both.verify().ok
+    body = both.to_dict()
+    disjoint = resigned(body, records="disjoint", method="worst part")
+    assert verify(disjoint).checks[-1].name == "units"
+    mixed = [body["parts"][0], compose([FULL], DELTA).to_dict()["parts"][0]]
+    assert verify(resigned(body, parts=mixed)).checks[-1].name == "neighbors"
 
 
 def test_foreign_parts_state_one_thing() -> None:

@@ -130,14 +130,14 @@ def test_unbounded_losses_do_not(curve: PrivacyCurve) -> None:
 @pytest.mark.parametrize(("run", "epsilon"), PURE, ids=lambda value: type(value).__name__)
 def test_pure_certificates(run: Run, epsilon: float) -> None:
     found = certify(run, 0)
-    assert epsilon * (1 - 1e-12) <= found.claimed_epsilon <= epsilon * (1 + 1e-9)
+    assert epsilon * (1 - 1e-12) <= found.claimed_epsilon <= epsilon * (1 + 2e-9)
     assert found.verify().ok
     again = Certificate.from_json(found.to_json())
     assert again == found
     lower = Certificate(**{**vars(again), "claimed_epsilon": epsilon * (1 - 1e-6)})
     assert not lower.verify().ok
     both = compose([found, found], 0)
-    assert both.claimed_epsilon == pytest.approx(2 * epsilon, rel=1e-9)
+    assert both.claimed_epsilon == pytest.approx(2 * epsilon, rel=5e-9)
     assert both.verify().ok
 
 

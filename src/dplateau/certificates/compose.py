@@ -39,9 +39,7 @@ from dplateau.curves import (
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
 
-# Room for a second derivation on grids of its own, on every row of a table.
-_ROW_MARGIN = 2e-3
-# The same for numbers that have closed forms on both sides.
+# Room for a second derivation of numbers that have closed forms on both sides.
 _CLOSED_MARGIN = 1e-9
 Listed = list[tuple[Part, int]]
 
@@ -234,7 +232,7 @@ def _law(part: Part, delta: float) -> PrivacyCurve:
     pairs = curve.loss_parts() if _proves_pairs(part) else None
     if pairs is not None:
         return LossCurve(pairs, extra_delta=curve.extra_delta)
-    return TabulatedCurve(tabulate(curve, delta, margin=_ROW_MARGIN))
+    return TabulatedCurve(tabulate(curve, delta, margin=COMPOSED_MARGIN))
 
 
 def _proves_pairs(part: Part) -> bool:

@@ -66,12 +66,13 @@ class TabulatedCurve(PrivacyCurve):
 def tabulate(curve: PrivacyCurve, delta: float, *, margin: float = 0.0) -> TablePair:
     """Return a table of ``curve``, fine enough to compose it where one part's share is ``delta``.
 
-    Deltas are raised by the share ``margin`` of themselves. A curve that does not get below
-    ``delta`` within the range of a table is refused.
+    Epsilons and deltas are raised by the share ``margin`` of themselves. A curve that does not get
+    below ``delta`` within the range of a table is refused.
     """
     epsilons = _rows(curve, delta)
     deltas = _read(curve, epsilons, delta) * (1 + margin)
-    return TablePair.hull(epsilons, np.minimum(deltas, 1.0))
+    inside = epsilons * (1 + margin) <= WIDEST_EPSILON
+    return TablePair.hull(epsilons[inside] * (1 + margin), np.minimum(deltas[inside], 1.0))
 
 
 def _rows(curve: PrivacyCurve, delta: float) -> FloatArray:

@@ -28,7 +28,7 @@ _SHARE_BEYOND = 1e-5
 # A chance this much below delta, as a logarithm, need not be made likelier.
 _DEEP = 20.0
 # How far from its point a composed curve is read, as a factor, and the least epsilon told from 0.
-_STRIDE = 1.2
+STRIDE = 1.2
 # A claim further from its proof than so many strides is not looked for.
 _MOST_MOVES = 12
 _SMALLEST = 1e-9
@@ -235,11 +235,11 @@ def epsilon_near(curve_near: Callable[[float], Curve], delta: float, guess: floa
         point = 1e-3
     for _ in range(_MOST_MOVES):
         curve = curve_near(point)
-        low, high = point / _STRIDE, point * _STRIDE
+        low, high = point / STRIDE, point * STRIDE
         if curve(high) > delta:
-            point = high * _STRIDE
+            point = high * STRIDE
         elif curve(low) <= delta:
-            point = low / _STRIDE
+            point = low / STRIDE
         else:
             return _root(curve, delta, low, high)
         if point > 1e9:

@@ -83,7 +83,7 @@ def rows_epsilon(
 
     def sharp_near(eps: float, level: float) -> Curve:
         share = delta / finest
-        curve = composed_curve(rows, first / 4, half * eps, level / share)
+        curve = composed_curve(rows, first / 2, half * eps, level / share)
         return curve if of is None else of(curve)
 
     return replace(found, rows=rows if of is None else None, near=sharp_near)
@@ -162,7 +162,7 @@ def released_epsilon(
     found = derived(evaluate, first, (claimed, delta), "dp-accounting")
 
     def sharp_near(eps: float, level: float) -> Curve:
-        return composed_curve(rows, first / 4, eps, level)
+        return composed_curve(rows, first / 2, eps, level)
 
     return replace(found, rows=rows, near=sharp_near)
 

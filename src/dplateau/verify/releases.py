@@ -18,7 +18,7 @@ import numpy as np
 
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived
-from dplateau.verify.compose import Curve, Rows, composed_curve, epsilon_near
+from dplateau.verify.compose import STRIDE, Curve, Rows, composed_curve, epsilon_near
 from dplateau.verify.grids import starting_interval
 from dplateau.verify.losses import GaussianPair, LossPair, TableLoss
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
@@ -31,7 +31,9 @@ _MOST_PARTS = 10**6
 # Deeper nesting than anyone writes by hand is somebody's attempt to exhaust the stack.
 _DEEPEST = 8
 Found = Mapping[str, Any]
-Holds = Callable[[float, float], bool]
+Row = tuple[float, float]
+# From an (epsilon, delta) to one that is proved: the same, or the next one above it that is known.
+Confirm = Callable[[Row], Row | None]
 
 
 def verify_composition(found: Any) -> Verification:
@@ -135,7 +137,8 @@ class _Node:
     def _worst(self) -> float:
         """Require the claim of each part on its own: a record is in one of them only."""
         for entry in self.entries:
-            met = self._holds(entry)(self.epsilon, self.delta)
+            found = self._confirm(entry)((self.epsilon, self.delta))
+            met = found == (self.epsilon, self.delta)
             detail = f"epsilon {self.epsilon:.9g} at delta {self.delta:g}"
             self.ledger.require(f"claim of{entry.where}", met, detail)
         return self.epsilon
@@ -239,46 +242,49 @@ class _Node:
         assert rows is not None
         return rows
 
-    def _confirmed_rows(self, entry: _Entry) -> list[tuple[float, float]]:
-        """Return the rows of a law's table, each of them confirmed (at epsilon 0: or implied)."""
+    def _confirmed_rows(self, entry: _Entry) -> list[Row]:
+        """Return the rows of a law's table, raised where less than they say is proved.
+
+        At epsilon 0 a row is not needed: the others imply one.
+        """
         law = _law(entry)
         self.ledger.require(f"law of{entry.where}", _kind(entry) == "table", "is a table")
         epsilons, deltas = reading.numbers(law, "epsilons"), reading.numbers(law, "deltas")
         same = len(epsilons) == len(deltas)
         self.ledger.require(f"table of{entry.where}", same, "one delta for each epsilon")
-        holds, kept = self._holds(entry), []
-        for epsilon, delta in zip(epsilons, deltas, strict=True):
-            met = epsilon >= 0 and 0 <= delta <= 1 and holds(epsilon, delta)
-            if met:
-                kept.append((epsilon, delta))
-            elif epsilon != 0:
-                detail = f"delta {delta:.6g} at epsilon {epsilon:.6g} is not confirmed"
+        confirm, kept, raised = self._confirm(entry), [], 0
+        for row in zip(epsilons, deltas, strict=True):
+            sensible = row[0] >= 0 and 0 <= row[1] <= 1
+            found = confirm(row) if sensible else None
+            if found is not None:
+                kept.append(found)
+                raised += found != row
+            elif row[0] != 0:
+                detail = f"delta {row[1]:.6g} at epsilon {row[0]:.6g} is not confirmed"
                 self.ledger.require(f"table of{entry.where}", False, detail)
-        self.ledger.require(f"table of{entry.where}", bool(kept), f"{len(kept)} rows confirmed")
+        detail = f"{len(kept)} rows confirmed, {raised} of them raised"
+        self.ledger.require(f"table of{entry.where}", bool(kept), detail)
         return kept
 
-    def _holds(self, entry: _Entry) -> Holds:
-        """Return a test of (epsilon, delta) for one part."""
+    def _confirm(self, entry: _Entry) -> Confirm:
+        """Return what proves rows (epsilon, delta) of one part."""
         schema = entry.part["schema"]
         if schema == reading.FOREIGN:
             return _declared(reading.record(entry.part, "law"))
         if schema == reading.SCHEMA:
-            return _derived_holds(*self._certificate(entry))
-        return self._inner(entry)._together_holds()
+            return _derived_rows(*self._certificate(entry))
+        return self._inner(entry)._confirm_all()
 
-    def _together_holds(self) -> Holds:
-        """Return the test for a composition as a whole."""
+    def _confirm_all(self) -> Confirm:
+        """Return what proves rows of the composition as a whole."""
         if self.disjoint:
-            tests = [self._holds(entry) for entry in self.entries]
-            return lambda epsilon, delta: all(test(epsilon, delta) for test in tests)
+            return _for_every([self._confirm(entry) for entry in self.entries])
         if self.method not in ("PLD composition", "GDP composition"):
-            return lambda epsilon, delta: epsilon >= self.epsilon and delta >= self.delta
+            return _claimed_or(self.epsilon, self.delta, lambda _: None)
         rows = self._rows()
-        interval = starting_interval(rows, self.epsilon) / 4
-        near = _near_holds(lambda eps, delta: composed_curve(rows, interval, eps, delta))
-        return lambda epsilon, delta: (
-            (epsilon >= self.epsilon and delta >= self.delta) or near(epsilon, delta)
-        )
+        interval = starting_interval(rows, self.epsilon) / 2
+        near = _near_rows(lambda eps, delta: composed_curve(rows, interval, eps, delta))
+        return _claimed_or(self.epsilon, self.delta, near)
 
     def _inner(self, entry: _Entry) -> _Node:
         """Return a composition inside this one, its own claim confirmed."""
@@ -342,55 +348,86 @@ def _relation(part: Found) -> tuple[str, str]:
     return reading.word(run, "neighbors"), "record" if size == 1 else f"group of {size} records"
 
 
-def _declared(law: Found) -> Holds:
-    """Return the test for a part that somebody else answers for: its stated law."""
+def _for_every(confirms: list[Confirm]) -> Confirm:
+    """Return rows that hold for each of several parts."""
+
+    def confirm(row: Row) -> Row | None:
+        for one in confirms:
+            found = one(row)
+            if found is None:
+                return None
+            row = found
+        return row
+
+    return confirm
+
+
+def _declared(law: Found) -> Confirm:
+    """Return the rows of a part that somebody else answers for: those of its stated law."""
     if reading.word(law, "kind") == "gaussian":
-        mu = reading.number(law, "mu")
-        return lambda epsilon, delta: gaussian_delta(epsilon, mu) <= delta
+        return _gaussian_rows(reading.number(law, "mu"))
     columns = reading.numbers(law, "epsilons"), reading.numbers(law, "deltas")
     rows = list(zip(*columns, strict=True))
     table = TableLoss.of(rows)
-    return lambda epsilon, delta: (
-        any(row[0] <= epsilon and row[1] <= delta for row in rows)
-        or float(table.deltas(np.array(epsilon), 0)) <= delta
-    )
+
+    def stated(row: Row) -> Row:
+        if any(epsilon <= row[0] and delta <= row[1] for epsilon, delta in rows):
+            return row
+        return _raised(row, float(table.deltas(np.array(row[0]), 0)))
+
+    return stated
 
 
-def _derived_holds(case: Case, name: str, derived: Derived) -> Holds:
-    """Return the test for a certificate: its own claim, its curves, or the theorem once more."""
+def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
+    """Return the rows of a certificate: its own claim, its curves, or the theorem once more."""
     from dplateau.verify.rederive import rederived
 
-    def again(epsilon: float, delta: float) -> bool:
-        if epsilon >= case.epsilon and delta >= case.delta:
-            return True
+    def again(row: Row) -> Row | None:
+        epsilon, delta = row
         if delta == 1:
-            return True
+            return row
         # Grids are refined until a claim is nearly met: ask for a little less than is needed.
         asked = replace(case, epsilon=epsilon * (1 - 1e-3), delta=delta, ledger=Ledger())
-        return rederived(asked, name).epsilon <= epsilon
+        found = rederived(asked, name).epsilon
+        return (max(epsilon, found), delta) if math.isfinite(found) else None
 
     if derived.mu is not None:
-        mu = derived.mu
-        return lambda epsilon, delta: gaussian_delta(epsilon, mu) <= delta
-    if derived.near is None:
-        return again
-    near = _near_holds(derived.near)
-    return lambda epsilon, delta: (
-        (epsilon >= case.epsilon and delta >= case.delta) or near(epsilon, delta)
-    )
+        return _gaussian_rows(derived.mu)
+    known = again if derived.near is None else _near_rows(derived.near)
+    return _claimed_or(case.epsilon, case.delta, known)
 
 
-def _near_holds(near: Callable[[float, float], Curve]) -> Holds:
-    """Return a test by upper bounds that are sharp near a point, kept for the points around."""
-    curves: list[Curve] = []
+def _gaussian_rows(mu: float) -> Confirm:
+    def exact(row: Row) -> Row:
+        return _raised(row, float(gaussian_delta(row[0], mu)) * (1 + 1e-15))
 
-    def holds(epsilon: float, delta: float) -> bool:
-        if any(curve(epsilon) <= delta for curve in curves[-2:]):
-            return True
+    return exact
+
+
+def _claimed_or(epsilon: float, delta: float, known: Confirm) -> Confirm:
+    """Let a claim that was confirmed before stand for itself."""
+    return lambda row: row if row[0] >= epsilon and row[1] >= delta else known(row)
+
+
+def _near_rows(near: Callable[[float, float], Curve]) -> Confirm:
+    """Return rows by upper bounds that are sharp near a point, kept for the points around."""
+    kept: list[tuple[float, Curve]] = []
+
+    def confirm(row: Row) -> Row | None:
+        epsilon, delta = row
+        around = [(point, curve(epsilon)) for point, curve in kept[-2:]]
+        best = min((found for _, found in around), default=math.inf)
+        if best <= delta or any(point <= epsilon <= STRIDE * point for point, _ in around):
+            return _raised(row, best)
         try:
-            curves.append(near(epsilon, max(delta, 1e-300)))
+            kept.append((epsilon, near(epsilon, max(delta, 1e-300))))
         except ArithmeticError:
-            return False
-        return curves[-1](epsilon) <= delta
+            return None
+        return _raised(row, min(best, kept[-1][1](epsilon)))
 
-    return holds
+    return confirm
+
+
+def _raised(row: Row, delta: float) -> Row:
+    """Return the row with at least this delta; whatever is no number counts as one."""
+    return row[0], max(row[1], delta) if delta <= 1 else 1.0
