@@ -255,13 +255,13 @@ def test_laplace_noise() -> None:
     )
     exact = LaplaceCurve(math.sqrt(2) / 2.0).epsilon(DELTA)
     found = compare(run, DELTA)
-    assert found.best.epsilon == pytest.approx(exact, rel=1e-9)
+    assert found.best.epsilon == pytest.approx(exact, rel=CLOSED)
     assert exact <= found.epsilon("pld_composition") <= exact * 1.002 * COMPOSED
     assert "needs Gaussian noise" in next(
         row.reason for row in found.rows if row.bound == "rdp_composition"
     )
     twice = certify(run.replace(neighbors="replace"), DELTA).claimed_epsilon
-    assert twice == pytest.approx(LaplaceCurve(math.sqrt(2)).epsilon(DELTA), rel=1e-9)
+    assert twice == pytest.approx(LaplaceCurve(math.sqrt(2)).epsilon(DELTA), rel=CLOSED)
 
 
 def test_sampled_laplace_noise_against_dp_accounting() -> None:

@@ -10,6 +10,7 @@ from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from dplateau import (
+    Ball,
     CyclicSGD,
     InvalidInput,
     LossGeometry,
@@ -65,7 +66,7 @@ def test_the_composition_agrees_with_an_independent_accountant() -> None:
     for rate in RATES:
         accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(1.2)))
     found = by("pld_composition", WARMING).claimed_epsilon
-    assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
+    assert found == pytest.approx(accountant.get_epsilon(1e-5), rel=4e-3)
     assert found <= by("rdp_composition", WARMING).claimed_epsilon
 
 
@@ -76,7 +77,7 @@ def test_noise_and_rates_may_change_at_different_steps() -> None:
     for rate, z in zip(RATES, noise, strict=True):
         accountant.compose(PoissonSampledDpEvent(rate, GaussianDpEvent(z)))
     found = certify(run, 1e-5)
-    assert found.claimed_epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
+    assert found.claimed_epsilon == pytest.approx(accountant.get_epsilon(1e-5), rel=4e-3)
     assert found.verify().ok
 
 
@@ -103,32 +104,34 @@ def test_no_claim_lies_below_the_exact_loss_of_two_steps() -> None:
         assert max(sticks) <= 1e-3
     exact = by("pld_composition", run, 1e-3)
     factor = np.exp(exact.claimed_epsilon)
-    assert np.maximum(with_record - factor * without, 0).sum() == pytest.approx(1e-3, rel=0.01)
+    assert np.maximum(with_record - factor * without, 0).sum() == pytest.approx(1e-3, rel=0.03)
 
 
 @pytest.mark.parametrize("release", ["all", "last"])
 def test_every_other_bound_refuses_a_schedule_of_rates(release: str) -> None:
     run = WARMING.replace(**RIDGE).replace(release=release)
     assert applicable(run.replace(sampling_rate=None)) > READ_SCHEDULES
-    assert applicable(run) == READ_SCHEDULES
+    hidden = {"poisson_blocks", "every_batch"} if release == "last" else set()
+    assert applicable(run) == READ_SCHEDULES | hidden
     reason = str(bound_named("naive_composition").refusal(run))
     assert "the same learning rate, noise and sampling rate at every step" in reason
-    assert applicable(run.replace(neighbors="replace")) == {"pld_composition", "pld_replace_group"}
+    if release == "all":
+        assert applicable(run.replace(neighbors="replace")) == {"pld_composition"}
 
 
 def test_a_constant_rate_of_its_own_is_composed_and_never_mistaken() -> None:
     own = WARMING.replace(sampling_rate=0.2, **RIDGE)
     as_usual = NoisySGD(n=1000, batch_size=200, steps=35, noise_multiplier=1.2, release="all")
-    for name in sorted(applicable(own)):
-        assert not bound_named(name).hidden_state
+    hidden = {"poisson_blocks", "every_batch"}
+    for name in sorted(applicable(own) - hidden):
         found = by(name, own)
         # Nothing but noise multiplier and rate matters to an observer of every iterate.
         assert found.claimed_epsilon == by(name, as_usual).claimed_epsilon
         assert found.verify().ok
     assert applicable(own) == {
-        *READ_SCHEDULES, "naive_composition", "advanced_composition",
+        *READ_SCHEDULES, *hidden, "naive_composition", "advanced_composition",
     }  # fmt: skip
-    assert "yours join with 0.2" in str(bound_named("poisson_averaged").refusal(own))
+    assert "yours join with 0.2" in str(bound_named("poisson_recursion").refusal(own))
     assert lower_bound(own, 1e-5).epsilon <= certify(own, 1e-5).claimed_epsilon
     with pytest.raises(NotApplicable, match="another sampling rate"):
         lower_bound(own, 1e-5, limit_drift=True)
@@ -147,7 +150,7 @@ def test_claims_about_schedules_are_verified(name: str) -> None:
     assert not Certificate.from_dict(forged).verify().ok
 
 
-@pytest.mark.parametrize("name", ["naive_composition", "advanced_composition", "poisson_averaged"])
+@pytest.mark.parametrize("name", ["naive_composition", "advanced_composition"])
 def test_the_verifier_refuses_other_theorems_about_schedules(name: str) -> None:
     plain = WARMING.replace(sampling_rate=None, **RIDGE)
     found = by(name, plain).to_dict()
@@ -185,7 +188,7 @@ def test_a_group_has_the_group_curve_of_the_single_claim(name: str) -> None:
     pair = certify(GD, 1e-5, bounds=[bound_named(name)], group_size=2)
     assert pair.run == GD.replace(group_size=2)
     single = bound_named(name).curve(GD, pair.witness)
-    assert pair.claimed_epsilon == single.group(2).epsilon(1e-5)
+    assert pair.claimed_epsilon == bound_named(name).claim(single.group(2).epsilon(1e-5))
     assert pair.curve.delta(1.0) == single.group(2).delta(1.0)
 
 
@@ -202,7 +205,7 @@ def test_sampled_pairs_cost_what_group_privacy_says_and_no_less_than_the_truth()
     name = "pld_composition"
     pair = certify(SGD, 1e-5, bounds=[bound_named(name)], group_size=2)
     single = bound_named(name).curve(SGD, {})
-    assert pair.claimed_epsilon == GroupCurve(single, 2).epsilon(1e-5)
+    assert pair.claimed_epsilon == bound_named(name).claim(GroupCurve(single, 2).epsilon(1e-5))
     # Both records always in the same batches would be one record of twice the length.
     twice = by(name, SGD.replace(noise_multiplier=2.0)).claimed_epsilon
     assert by(name, SGD).claimed_epsilon < twice
@@ -210,13 +213,15 @@ def test_sampled_pairs_cost_what_group_privacy_says_and_no_less_than_the_truth()
 
 
 def test_planning_for_a_group_looks_at_the_delta_that_one_record_needs() -> None:
-    bound = bound_named("poisson_averaged")
-    pairs = SGD.replace(group_size=2)
+    bound = bound_named("poisson_modulus")
+    single = SGD.replace(domain=Ball(0.05), steps=400)
+    pairs = single.replace(group_size=2)
     planned = certify(pairs, 1e-5, bounds=[bound])
-    at_delta = bound.curve(SGD, bound.plan(SGD, 1e-5)).group(2)
-    assert planned.claimed_epsilon <= at_delta.epsilon(1e-5)
-    assert planned.claimed_epsilon == bound.curve_for(pairs, planned.witness).epsilon(1e-5)
-    assert Certificate.from_json(planned.to_json()).curve.epsilon(1e-5) == planned.claimed_epsilon
+    at_delta = bound.curve(single, bound.plan(single, 1e-5)).group(2)
+    assert planned.claimed_epsilon <= bound.claim(at_delta.epsilon(1e-5))
+    again = Certificate.from_json(planned.to_json())
+    for curve in (bound.curve_for(pairs, planned.witness), again.curve):
+        assert bound.claim(curve.epsilon(1e-5)) == planned.claimed_epsilon
 
 
 def test_the_conveniences_take_the_group_too() -> None:
@@ -249,15 +254,25 @@ def test_absent_records_take_their_curvature_along() -> None:
 
 
 def test_different_units_of_privacy_do_not_compose() -> None:
-    with pytest.raises(InvalidInput, match="same neighbors= and group_size="):
+    with pytest.raises(InvalidInput, match="certify all runs with the same group_size="):
         compose([certify(GD, 1e-5), certify(GD, 1e-5, group_size=2)], 1e-5)
 
 
-def test_the_verifier_does_not_confirm_claims_about_groups() -> None:
-    found = certify(GD, 1e-5, group_size=2)
-    report = found.verify()
-    assert not report.ok
-    assert [check.name for check in report.checks if not check.ok] == ["group size"]
+@pytest.mark.parametrize("run", [GD, SGD, SGD.replace(neighbors="replace")])
+def test_claims_about_groups_are_verified_and_smaller_ones_are_not(run: Run) -> None:
+    found = certify(run, 1e-5, group_size=3)
+    assert found.verify().ok
+    forged = found.to_dict()
+    forged["claimed_epsilon"] = certify(run, 1e-5, group_size=2).claimed_epsilon
+    forged["digest"] = digest(forged)
+    assert not Certificate.from_dict(forged).verify().ok
+
+
+def test_blocks_know_groups_and_beat_group_privacy() -> None:
+    bound = bound_named("poisson_blocks")
+    native = certify(SGD, 1e-5, bounds=[bound], group_size=4).claimed_epsilon
+    generic = bound.curve(SGD, bound.plan(SGD, 1e-9)).group(4).epsilon(1e-5)
+    assert native < generic
 
 
 def test_positions_are_those_of_single_records() -> None:

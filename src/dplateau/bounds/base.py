@@ -155,7 +155,11 @@ class Bound(ABC):
 
     def claim(self, epsilon: float) -> float:
         """Return the epsilon to claim: a margin above the curve's (of epsilons below .001 too)."""
-        return epsilon + self.claim_margin * max(epsilon, 1e-3)
+        return float(self.claims(np.array(epsilon)))
+
+    def claims(self, epsilons: FloatArray) -> FloatArray:
+        """Return :meth:`claim` of each epsilon."""
+        return np.asarray(epsilons + self.claim_margin * np.maximum(epsilons, 1e-3))
 
     # What callers use: the same three for any group size. Every neighbour in a chain of group_size
     # single changes is covered by the theorem, and group privacy adds up the chain.

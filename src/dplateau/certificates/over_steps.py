@@ -81,7 +81,7 @@ def epsilon_over_steps(
             bound.name,
             bound.title,
             bound.hidden_state,
-            bound.epsilon_over_steps_for(run, level, counts),
+            bound.claims(bound.epsilon_over_steps_for(run, level, counts)),
         )
         for bound in chosen
         if bound.refusal(longest) is None
