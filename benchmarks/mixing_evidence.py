@@ -18,7 +18,7 @@ import numpy as np
 from dplateau import Ball, Box, LossGeometry, ProjectedLangevin, certify_mixing, tv_over_steps
 from dplateau.algorithms import Domain, Run
 from dplateau.audit.mixing_truth import extreme_nodes, grid_chain
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.sampling import theorem_4_2
 
 LEVEL = 0.01

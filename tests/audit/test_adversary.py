@@ -36,7 +36,7 @@ from dplateau.audit.adversary import BUDGETS
 from dplateau.audit.settings import settings
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 CURVED = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5)
 ONE_PASS = OnePassSGD(n=600, batch_size=50, learning_rate=2.0, noise_multiplier=1.5, loss=CURVED,

@@ -16,7 +16,7 @@ from dplateau.audit.problems import WalkProblem, lower_epsilon, solve
 from dplateau.audit.ridge_walk import RidgeLaw, bernoulli_cumulants
 from dplateau.audit.rounded_walk import RoundedLaw
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # contraction, rate, noise / record_step, steps, epsilon at delta = 1e-5 from an independent
 # laboratory computation of the same walk, printed to three digits.

@@ -24,7 +24,7 @@ from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Run
 from dplateau.audit import lower_bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.bounds.split_modulus import FixedSizeModulus, candidate
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # What quadrature and the sum over outcomes may be wrong by, in epsilon (seen: below 3e-4).
 TOLERANCE = 1e-3

@@ -32,7 +32,7 @@ from dplateau import (
     epsilon_over_steps,
 )
 from dplateau.algorithms import Run
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.plots import (
     ComparisonDisplay,
     Display,

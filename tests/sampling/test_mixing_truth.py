@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from dplateau import Ball, Box, LossGeometry, NotApplicable, ProjectedLangevin, tv_over_steps
 from dplateau.algorithms import Run
 from dplateau.audit.mixing_truth import GridChain, extreme_nodes, grid_chain
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 Gradient = Callable[[FloatArray], FloatArray]
 STEPS = np.array([1, 2, 3, 5, 10, 20, 40])

@@ -27,8 +27,8 @@ from dplateau import (
 )
 from dplateau.algorithms import FixedSize, Poisson
 from dplateau.audit.mixing_truth import grid_chain
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Absolute, Logistic
-from dplateau.numerics.types import FloatArray
 from dplateau.sampling import check_constants
 from dplateau.sampling.batches import random_batches
 from dplateau.sampling.secure import SecureGenerator

@@ -19,7 +19,7 @@ from dplateau.audit.inclusion import (
     takes_part,
 )
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 PerStep = float | tuple[float, ...]
 NoiseKind = Literal["gaussian", "laplace"]

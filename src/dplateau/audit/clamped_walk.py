@@ -25,7 +25,7 @@ from dplateau.audit.inclusion import ALWAYS, Reshuffled
 from dplateau.audit.laws import FAR, UNIT, TailBracket
 from dplateau.audit.quadrature import make_rule
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # Entries below this are dropped: they would only reach the slow subnormal range.
 _TRIFLE = 1e-50

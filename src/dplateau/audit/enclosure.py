@@ -22,7 +22,7 @@ import numpy as np
 from dplateau.audit.chain import Chain, Step
 from dplateau.audit.inclusion import Reshuffled
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # The logarithm of a factor at every slope, and the power of the moment that it multiplies.
 Term = tuple[FloatArray, float]

@@ -16,7 +16,7 @@ import numpy as np
 
 from dplateau.audit.laws import UNIT, Law, TailBracket
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 Order = Literal["present_first", "absent_first"]
 Direction = Literal["above", "below"]

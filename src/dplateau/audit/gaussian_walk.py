@@ -25,7 +25,7 @@ from dplateau.audit.inclusion import (
 )
 from dplateau.audit.laws import UNIT, TailBracket, normal_tail
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 
 @dataclass(frozen=True)

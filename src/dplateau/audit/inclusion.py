@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import BoolArray
+from dplateau.ground.types import BoolArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import _check
 from dplateau.audit.monte_carlo_bounds import level_of_each, region_corners
 from dplateau.audit.monte_carlo_power import detectable_leak
 from dplateau.audit.monte_carlo_rates import (
@@ -28,7 +27,8 @@ from dplateau.audit.monte_carlo_rates import (
 from dplateau.audit.monte_carlo_report import AuditReport
 from dplateau.audit.monte_carlo_scores import Statistic, fit_score
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks as _check
+from dplateau.ground.types import FloatArray
 
 Trainer = Callable[..., Any]
 Progress = Callable[[int, int], None]

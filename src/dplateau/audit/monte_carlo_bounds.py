@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # Thresholds in an audit. Their events are nested, so that more of them find little more, while
 # each makes the others a little less sharp.

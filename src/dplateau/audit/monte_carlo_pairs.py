@@ -14,11 +14,11 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
-    _check,
     refuse_batches,
 )
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks as _check
+from dplateau.ground.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ import numpy as np
 
 from dplateau.audit.monte_carlo_bounds import level_of_each, region_corners
 from dplateau.audit.monte_carlo_rates import ClaimTable, tail_levels
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics import normal
-from dplateau.numerics.types import FloatArray, IntArray
 
 PROBABILITY = 0.8
 _AUDITS = 400

@@ -20,7 +20,7 @@ import numpy as np
 
 from dplateau.audit.monte_carlo_bounds import THRESHOLDS, Corners, Hits
 from dplateau.curves import PrivacyCurve
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # Epsilons at which a claim is tested: fewer would test less of it, never too much.
 _EPSILONS = 240

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 Statistic = Callable[[FloatArray], FloatArray]
 

@@ -57,7 +57,7 @@ from dplateau.audit.inclusion import (
 )
 from dplateau.audit.laws import Law, TailBracket
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 _PER_STEP = (
     "contraction",

@@ -22,7 +22,7 @@ from itertools import pairwise
 import numpy as np
 
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # Quadrature error allowed over all steps.
 _TOLERANCE = 1e-15

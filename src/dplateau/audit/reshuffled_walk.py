@@ -16,7 +16,7 @@ from dplateau.audit.gaussian_walk import geometric_sum
 from dplateau.audit.inclusion import Reshuffled
 from dplateau.audit.laws import UNIT, TailBracket, normal_tail
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 _MOST_PATTERNS = 4096
 

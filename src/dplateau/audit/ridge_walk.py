@@ -25,7 +25,7 @@ from dplateau.audit.gaussian_walk import LinearSums, geometric_sum, linear_sums,
 from dplateau.audit.inclusion import Bernoulli
 from dplateau.audit.laws import UNIT, TailBracket
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 ComplexArray = npt.NDArray[np.complex128]
 

@@ -18,7 +18,7 @@ from dplateau.audit.chain import Chain, NoiseKind, Step
 from dplateau.audit.gaussian_walk import linear_sums
 from dplateau.audit.laws import UNIT, TailBracket
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 _MOST_WORK = 2e10
 # How many standard deviations of the unconstrained walk the grid covers on either side.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 _BISECTIONS = 40
 

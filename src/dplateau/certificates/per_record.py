@@ -13,13 +13,13 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
-    _check,
     refuse_batches,
 )
 from dplateau.bounds.base import KnowsRecords
 from dplateau.bounds.registry import BOUNDS
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     >>> bool(found.epsilons[0] < found.epsilons[-1])
     True
     """
-    level = _check.probability("delta", delta)
+    level = checks.probability("delta", delta)
     _check_positions(run)
     reasons = {bound: bound.refusal(run) for bound in BOUNDS if isinstance(bound, KnowsRecords)}
     sound = {bound.name for bound, why in reasons.items() if bound.sound and why is None}

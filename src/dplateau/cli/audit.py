@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.files import read_text, write_whole
 from dplateau.cli.findings import Findings
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file
 from dplateau.cli.progress import progress_bar
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
+from dplateau.ground.files import read_text, write_whole
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:

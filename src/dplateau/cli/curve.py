@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dplateau.cli.files import write_whole
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
 from dplateau.cli.progress import progress_bar
 from dplateau.errors import InvalidInput
+from dplateau.ground.files import write_whole
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
     from dplateau.certificates import BoundOverSteps
-    from dplateau.numerics.types import IntArray
+    from dplateau.ground.types import IntArray
     from dplateau.plots import EpsilonOverStepsDisplay, RecordDisplay
 
 EXAMPLE = (

@@ -20,7 +20,6 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
-    _check,
     refuse_batches,
 )
 from dplateau.bounds.base import Assumption
@@ -31,7 +30,8 @@ from dplateau.estimators import disclosures
 from dplateau.estimators.progress import progress_of
 from dplateau.estimators.rows import RowMap, bounds_of_columns
 from dplateau.estimators.targets import Task
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks as _check
+from dplateau.ground.types import FloatArray
 from dplateau.planning import Plan, plan
 
 DEFAULT_DELTA = 1e-5

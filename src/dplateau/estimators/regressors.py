@@ -8,12 +8,13 @@ from typing import Any
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from dplateau.algorithms import Run, _check
+from dplateau.algorithms import Run
 from dplateau.estimators.base import FLOATS, PrivateLinearModel
 from dplateau.estimators.targets import TargetRange, Task
+from dplateau.ground import checks as _check
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Huber as HuberLoss
 from dplateau.losses import Loss
-from dplateau.numerics.types import FloatArray
 
 # Half the range is a residual that most records stay within; a quarter of it resists outliers.
 DEFAULT_THRESHOLD_SHARE = 0.25

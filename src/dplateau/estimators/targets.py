@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks as _check
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Loss
-from dplateau.numerics.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

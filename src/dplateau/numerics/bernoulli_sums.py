@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # Added to every tail: far above the rounding of the transforms, far below any level of interest.
 _ROUND_OFF = 1e-14

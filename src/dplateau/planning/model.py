@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dplateau.algorithms import LossGeometry, _check
+from dplateau.algorithms import LossGeometry
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks as _check
 from dplateau.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax
 
 LOSSES = ("logistic", "hinge", "squared", "huber")

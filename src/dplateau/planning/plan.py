@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from dplateau.algorithms import Run, _check
+from dplateau.algorithms import Run
 from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks as _check
 from dplateau.losses import Loss
 from dplateau.planning.model import Model, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying

@@ -10,7 +10,7 @@ import numpy as np
 from dplateau.audit.monte_carlo_rates import Claim
 from dplateau.audit.monte_carlo_report import AuditReport
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import BoolArray, FloatArray
+from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.palette import FORBIDDEN_AREA, LOWER, QUIET, looks
 from dplateau.plots.strokes import draw_frame

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.palette import LOWER, QUIET, looks
 from dplateau.plots.strokes import draw_frame

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

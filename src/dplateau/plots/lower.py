@@ -10,7 +10,7 @@ import numpy as np
 from dplateau.algorithms import Run, Schedule
 from dplateau.audit import lower_bound
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # A wide domain makes an exact run slow: (noises across at most, points to compute).
 _POINTS_BY_WIDTH = ((30.0, 60), (120.0, 16), (300.0, 7), (float("inf"), 4))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplateau.algorithms import Run
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.end_labels import EndLabel, write_end_labels
 from dplateau.plots.palette import QUIET, looks

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplateau.certificates import BoundOverSteps, EpsilonOverSteps
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.end_labels import write_end_labels
 from dplateau.plots.lower import LowerPoints, lower_at

@@ -8,12 +8,19 @@ from typing import Literal
 
 import numpy as np
 
-from dplateau.algorithms import Cyclic, CyclicSGD, LastIterate, OnePass, Run, _check
+from dplateau.algorithms import (
+    Cyclic,
+    CyclicSGD,
+    LastIterate,
+    OnePass,
+    Run,
+)
 from dplateau.bounds.base import Bound, KnowsRecords
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.plots.table import Column
 
 
@@ -98,8 +105,8 @@ class _Asked:
     @classmethod
     def of(cls, delta: float | None, epsilon: float | None) -> _Asked:
         if delta is not None:
-            return cls("epsilon", _check.probability("delta", delta))
-        return cls("delta", _check.nonnegative("epsilon", epsilon))
+            return cls("epsilon", checks.probability("delta", delta))
+        return cls("delta", checks.nonnegative("epsilon", epsilon))
 
     def read(self, curve: PrivacyCurve) -> float:
         return curve.epsilon(self.at) if self.quantity == "epsilon" else curve.delta(self.at)

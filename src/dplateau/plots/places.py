@@ -6,7 +6,7 @@ import numpy as np
 
 from dplateau.algorithms import Cyclic, Run
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import IntArray
+from dplateau.ground.types import IntArray
 
 
 def step_counts(run: Run, first: int, last: int, points: int = 60) -> IntArray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.plots.end_labels import EndLabel, heights
 from dplateau.plots.lower import LowerPoints
 from dplateau.plots.palette import FORBIDDEN_AREA, LOWER, QUIET, Look

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from dplateau.audit.ratios import TightnessOverSteps
 from dplateau.bounds.registry import bound_named
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.end_labels import EndLabel, write_end_labels
 from dplateau.plots.lower import LowerPoints

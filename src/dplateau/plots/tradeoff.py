@@ -9,7 +9,7 @@ import numpy as np
 
 from dplateau.certificates import Certificate
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.palette import FORBIDDEN_AREA, QUIET, looks
 from dplateau.plots.strokes import draw_frame
