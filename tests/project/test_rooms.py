@@ -48,7 +48,7 @@ ROOMS = (
 
 # Files of audit that compare attacks with certificates or sample runs, and so may look at both.
 # All its other files compute exact privacy losses and must owe nothing to what they attack.
-AUDIT_DRIVERS = ("audit.falsify", "audit.ratios", "audit.monte_carlo*")
+AUDIT_DRIVERS = ("audit.falsify", "audit.findings", "audit.ratios", "audit.monte_carlo*")
 
 # Stricter than the row: these may import from the library only what is named, and themselves.
 # A checker that shares code with the claim it checks would share its mistakes.

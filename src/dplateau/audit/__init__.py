@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dplateau.audit.adversary import search_adversary
     from dplateau.audit.events import HalfLine, delta_from_brackets, epsilon_from_brackets
+    from dplateau.audit.findings import Findings, findings_against
     from dplateau.audit.inclusion import (
         Always,
         Bernoulli,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
     from dplateau.audit.laws import TailBracket
     from dplateau.audit.lower_bounds import lower_bound, problems_of
+    from dplateau.audit.lower_curves import LowerPoints, lower_over_records, lower_over_steps
     from dplateau.audit.monte_carlo import audit_trainer
     from dplateau.audit.monte_carlo_pairs import CanaryPair, worst_case_pair
     from dplateau.audit.monte_carlo_report import AuditReport
@@ -47,6 +49,8 @@ _HOMES = {
     "HalfLine": "events",
     "delta_from_brackets": "events",
     "epsilon_from_brackets": "events",
+    "Findings": "findings",
+    "findings_against": "findings",
     "Always": "inclusion",
     "Bernoulli": "inclusion",
     "Inclusion": "inclusion",
@@ -58,6 +62,9 @@ _HOMES = {
     "TailBracket": "laws",
     "lower_bound": "lower_bounds",
     "problems_of": "lower_bounds",
+    "LowerPoints": "lower_curves",
+    "lower_over_records": "lower_curves",
+    "lower_over_steps": "lower_curves",
     "audit_trainer": "monte_carlo",
     "CanaryPair": "monte_carlo_pairs",
     "worst_case_pair": "monte_carlo_pairs",
@@ -79,9 +86,11 @@ __all__ = [
     "AuditReport",
     "Bernoulli",
     "CanaryPair",
+    "Findings",
     "HalfLine",
     "Inclusion",
     "LowerBound",
+    "LowerPoints",
     "Once",
     "Periodic",
     "Reshuffled",
@@ -95,9 +104,12 @@ __all__ = [
     "delta_from_brackets",
     "epsilon_from_brackets",
     "final_laws",
+    "findings_against",
     "lower_bound",
     "lower_delta",
     "lower_epsilon",
+    "lower_over_records",
+    "lower_over_steps",
     "problems_of",
     "search_adversary",
     "solve",

@@ -1,4 +1,4 @@
-"""Proved lower bounds at some of a picture's points."""
+"""Proved lower bounds over the numbers of steps, or over the positions of a record."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.algorithms import Run, Schedule
-from dplateau.audit import lower_bound
+from dplateau.audit.lower_bounds import lower_bound
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 
