@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Citation
+from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 
@@ -143,8 +143,3 @@ def digest(body: Mapping[str, Any]) -> str:
     own = {name: body.get(name) for name in FIELDS}
     text = json.dumps(own, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def citations() -> tuple[Citation, ...]:
-    """Return what mixing claims rest on."""
-    return CITATIONS
