@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run, _check, run_from_dict
+from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
 
 if TYPE_CHECKING:
     from dplateau.verify import Verification
@@ -140,8 +141,8 @@ class Certificate:
         return cls(
             run=run_from_dict(_typed(found, "run", dict)),
             bound=bound_named(found["bound"]).name,
-            claimed_epsilon=_check.nonnegative("claimed_epsilon", found["claimed_epsilon"]),
-            claimed_delta=_check.level("claimed_delta", found["claimed_delta"]),
+            claimed_epsilon=checks.nonnegative("claimed_epsilon", found["claimed_epsilon"]),
+            claimed_delta=checks.level("claimed_delta", found["claimed_delta"]),
             witness=_typed(found, "witness", dict),
             assumptions=tuple(map(_assumption, _typed(found, "assumptions", list))),
         )

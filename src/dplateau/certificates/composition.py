@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from dplateau.algorithms import _check
 from dplateau.bounds.base import Assumption
 from dplateau.certificates.certificate import SCHEMA as CERTIFICATE
 from dplateau.certificates.certificate import Certificate
@@ -30,6 +29,7 @@ from dplateau.curves import (
     WorstCurve,
 )
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 
 if TYPE_CHECKING:
     from dplateau.verify import Verification
@@ -171,13 +171,13 @@ class Composition:
         items = found.get("parts")
         if not isinstance(items, list) or not items:
             raise InvalidInput("not a whole composition: it lacks 'parts'")
-        records = _check.choice("records", found.get("records"), ("same", "disjoint"))
+        records = checks.choice("records", found.get("records"), ("same", "disjoint"))
         whole = cls(
             entries=tuple(map(_entry_from_dict, items)),
             records="same" if records == "same" else "disjoint",
-            method=_check.choice("method", found.get("method"), tuple(METHODS)),
-            claimed_epsilon=_check.nonnegative("claimed_epsilon", found.get("claimed_epsilon")),
-            claimed_delta=_check.level("claimed_delta", found.get("claimed_delta")),
+            method=checks.choice("method", found.get("method"), tuple(METHODS)),
+            claimed_epsilon=checks.nonnegative("claimed_epsilon", found.get("claimed_epsilon")),
+            claimed_delta=checks.level("claimed_delta", found.get("claimed_delta")),
         )
         if found.get("assumptions") != whole._stated_assumptions():
             raise InvalidInput("not a whole composition: it must state what its parts rest on")
@@ -265,7 +265,7 @@ def _entry_from_dict(item: Any) -> Entry:
     if not isinstance(item, dict) or not isinstance(item.get("part"), dict):
         raise InvalidInput("not a composition: every part is an object with 'part' and 'count'")
     part = _part_from_dict(item["part"])
-    count = _check.whole("count", item.get("count"))
+    count = checks.whole("count", item.get("count"))
     law = item.get("law")
     if law is None:
         return Entry(part, count, None)

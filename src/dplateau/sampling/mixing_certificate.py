@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run, _check, run_from_dict
+from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Citation
+from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 
 if TYPE_CHECKING:
     from dplateau.verify import MixingVerification
@@ -103,7 +104,7 @@ class MixingCertificate:
         try:
             return cls(
                 run=run_from_dict(found["run"]),
-                claimed_tv=_check.nonnegative("claimed_tv", found["claimed_tv"]),
+                claimed_tv=checks.nonnegative("claimed_tv", found["claimed_tv"]),
                 witness=dict(found["witness"]),
                 assumptions=tuple(Assumption(**item) for item in found["assumptions"]),
             )
@@ -142,8 +143,3 @@ def digest(body: Mapping[str, Any]) -> str:
     own = {name: body.get(name) for name in FIELDS}
     text = json.dumps(own, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def citations() -> tuple[Citation, ...]:
-    """Return what mixing claims rest on."""
-    return CITATIONS
