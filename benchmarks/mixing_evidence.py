@@ -19,7 +19,7 @@ import numpy as np
 
 from dplateau import Ball, Box, LossGeometry, ProjectedLangevin, certify_mixing, tv_over_steps
 from dplateau.algorithms import Domain, Run
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.sampling import theorem_4_2
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))

@@ -25,7 +25,8 @@ from dplateau.algorithms import Run
 from dplateau.audit import tightness_over_steps
 from dplateau.audit.problems import WalkProblem
 from dplateau.audit.tightness_ratios import Tightness, tightness
-from dplateau.plots import TightnessDisplay, step_counts
+from dplateau.certificates import step_counts
+from dplateau.plots import TightnessDisplay
 
 DELTA = 1e-5
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -6,7 +6,6 @@ python benchmarks/winners.py --write     # and write docs/which-bound-wins.md
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from dplateau import (
     per_record,
 )
 from dplateau.algorithms import Run
+from dplateau.ground.files import write_whole
 
 DELTA = 1e-5
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "which-bound-wins.md"
@@ -249,9 +249,7 @@ def main() -> None:
     page = f"{INTRO}\n{tables()}\n\n{OUTRO}"
     print(page)
     if "--write" in sys.argv[1:]:
-        draft = PAGE.with_suffix(".draft")
-        draft.write_text(page, encoding="utf-8")
-        os.replace(draft, PAGE)
+        write_whole(PAGE, page)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import math
 import numpy as np
 
 from dplateau import Ball, LossGeometry, Potential, sample, theorem_4_2
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 POWER = 0.5
 RADIUS = 1.0

@@ -15,8 +15,8 @@ import argparse
 import numpy as np
 
 from dplateau import Ball, LangevinSampler, Potential, certify, sample
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Logistic
-from dplateau.numerics.types import FloatArray
 
 RECORDS, FEATURES, RADIUS = 40, 3, 2.0
 # The prior |w|^2 / 2 is shared by all records: with f the average loss, B (f + l2 |w|^2 / 2).

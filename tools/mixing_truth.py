@@ -18,7 +18,7 @@ import numpy as np
 
 from dplateau.algorithms import Ball, Box, Run
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 Gradient = Callable[[FloatArray], FloatArray]
 _ORDER = 8

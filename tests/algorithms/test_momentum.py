@@ -19,7 +19,7 @@ from dplateau import (
 from dplateau.algorithms import run_from_dict
 from dplateau.audit import lower_bound
 from dplateau.certificates import Certificate
-from dplateau.certificates.certificate import digest
+from dplateau.ground.sealed import resealed
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 PLAIN = NoisyGD(
@@ -44,7 +44,7 @@ def test_only_composition_speaks_of_them(changes: dict[str, Any]) -> None:
 def test_the_verifier_refuses_a_hidden_state_claim_about_them(changes: dict[str, Any]) -> None:
     found = certify(PLAIN, 1e-5).to_dict()
     found["run"] = PLAIN.replace(**changes).to_dict()
-    found["digest"] = digest(found)
+    found = resealed(found)
     assert not Certificate.from_dict(found).verify().ok
 
 

@@ -35,7 +35,7 @@ from dplateau.audit import (
 from dplateau.audit.adversary import BUDGETS
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from falsify_settings import settings
 
 CURVED = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5)

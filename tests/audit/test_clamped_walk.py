@@ -19,7 +19,7 @@ from dplateau.audit.laws import PaddedLaw
 from dplateau.audit.linear_walks import RidgeLaw, gaussian_law
 from dplateau.audit.problems import WalkProblem, lower_epsilon, solve
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 BASE = Chain(steps=3, contraction=0.9, noise_std=0.8, drift=-0.1, jump=0.6,
              inclusion=Bernoulli(0.3), start=0.4, lower=-1.0, upper=1.5)  # fmt: skip

@@ -44,7 +44,7 @@ from dplateau.audit.monte_carlo_rates import (
     proved_epsilon,
     region_corners,
 )
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 

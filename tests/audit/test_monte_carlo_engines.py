@@ -17,8 +17,8 @@ from dplateau import AuditReport, CyclicSGD, NoisyGD, NoisySGD, audit_trainer, c
 from dplateau.algorithms import Run
 from dplateau.audit.monte_carlo_rates import worst_case_pair
 from dplateau.engines import SeededRandomness, train
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Huber
-from dplateau.numerics.types import FloatArray
 
 LOSS = Huber(1.0)
 GEOMETRY = LOSS.geometry(1.0, None)

@@ -18,7 +18,7 @@ from dplateau import Certificate, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, ce
 from dplateau.algorithms import Run
 from dplateau.audit.monte_carlo import Statistic, audit_trainer
 from dplateau.audit.monte_carlo_rates import CanaryPair, worst_case_pair
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # Linear losses meet these constants, and so do logistic ones on rows of norm at most 1.
 LINEAR = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)

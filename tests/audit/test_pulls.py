@@ -14,7 +14,7 @@ from dplateau.audit.chains import Always, Bernoulli, Chain, Once, Periodic, Resh
 from dplateau.audit.clamped_walks import ClampedLaw
 from dplateau.audit.final_law import RoundedLaw, enclose, final_law
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 BASE = Chain(steps=12, contraction=0.95, noise_std=1.0, drift=0.2, jump=0.7,
              inclusion=Bernoulli(0.3), start=0.5, lower=-4.0, upper=5.0, pull=0.6,

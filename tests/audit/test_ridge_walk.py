@@ -14,7 +14,7 @@ from dplateau.audit.final_law import RoundedLaw
 from dplateau.audit.linear_walks import RidgeLaw, bernoulli_cumulants, gaussian_law
 from dplateau.audit.problems import WalkProblem, lower_epsilon, solve
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # contraction, rate, noise / record_step, steps, epsilon at delta = 1e-5 from an independent
 # laboratory computation of the same walk, printed to three digits.

@@ -35,8 +35,8 @@ from dplateau.curves import (
     UsedOnceCurve,
 )
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.normal import gaussian_delta, laplace_delta
-from dplateau.numerics.types import FloatArray
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5)
 # Figure 2 of Asoodeh, Diaz and Calmon (2020): D = 1, records are replaced.

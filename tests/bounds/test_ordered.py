@@ -29,9 +29,9 @@ from dplateau.bounds.ordered import positions_sum_of_squares
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.step_maps import CONTRACTION, StepMap
 from dplateau.errors import InvalidInput
+from dplateau.ground.sealed import resealed
 from dplateau.shifts import solve
 from dplateau.verify import verify
-from dplateau.verify.reading import digest_of
 
 ORDERS = ("cyclic", "shuffle_once", "reshuffle")
 BEST = {
@@ -313,7 +313,7 @@ def test_general_losses_keep_a_plan_for_each_position() -> None:
     assert found.verify().ok
     forged = copy.deepcopy(json.loads(found.to_json()))
     forged["witness"]["plans"][3]["blocks"][-1][1] *= 0.9
-    forged["digest"] = digest_of(forged)
+    forged = resealed(forged)
     assert not verify(forged).ok
     rates = Schedule(((1.0, 2500), (0.5, 2500)))
     long = cyclic(loss=bent, l2=0.0, n=10_000, batch_size=10, learning_rate=rates)
@@ -378,7 +378,7 @@ def test_forged_starts_and_positions_are_noticed() -> None:
     ):
         forged = copy.deepcopy(found)
         forged["witness"][name] = value
-        forged["digest"] = digest_of(forged)
+        forged = resealed(forged)
         assert not verify(forged).ok, name
     bound = bound_named("cyclic_contraction")
     with pytest.raises(InvalidInput, match="after a use before the last step"):
@@ -392,5 +392,5 @@ def test_a_smaller_claim_of_an_average_is_noticed() -> None:
     run = cyclic("shuffle_once", learning_rate=[2.0] * 100 + [1.0] * 100)
     found = json.loads(certify(run, 1e-5).to_json())
     found["claimed_epsilon"] *= 0.999
-    found["digest"] = digest_of(found)
+    found = resealed(found)
     assert not verify(found).ok

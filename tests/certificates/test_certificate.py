@@ -21,8 +21,8 @@ from dplateau import (
     certify,
 )
 from dplateau.algorithms import Run
-from dplateau.certificates.certificate import digest
 from dplateau.curves import GaussianCurve
+from dplateau.ground.sealed import resealed
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 RUNS: list[Run] = [
@@ -69,7 +69,7 @@ def test_fields_and_digest() -> None:
     assert found["claimed_delta"] == 1e-5
     assert found["bound"] == "gdp_composition"
     assert found["run"] == RUNS[0].to_dict()
-    assert found["digest"] == digest(found)
+    assert resealed(found) == found
     # A larger report may carry the certificate along.
     assert Certificate.from_dict({**found, "bounds": [1, 2, 3]}) == PLAIN
     assert json.loads(PLAIN.to_json()) == found
@@ -117,7 +117,7 @@ def test_foreign_text_is_refused(text: str, message: str) -> None:
 @pytest.mark.parametrize("version", [0, 2, "1", 1.5, None])
 def test_other_schema_versions_are_refused(version: Any) -> None:
     found = {**PLAIN.to_dict(), "schema_version": version}
-    found["digest"] = digest(found)
+    found = resealed(found)
     with pytest.raises(InvalidInput, match=r"schema version .*; this release reads 1"):
         Certificate.from_dict(found)
 
@@ -126,7 +126,7 @@ def test_other_schema_versions_are_refused(version: Any) -> None:
 def test_missing_fields_are_refused_even_under_a_fresh_digest(field: str) -> None:
     found = PLAIN.to_dict()
     del found[field]
-    found["digest"] = digest(found)
+    found = resealed(found)
     with pytest.raises(InvalidInput, match=f"not a whole certificate: it lacks {field!r}"):
         Certificate.from_dict(found)
 
@@ -146,7 +146,7 @@ def test_missing_fields_are_refused_even_under_a_fresh_digest(field: str) -> Non
 )
 def test_nonsense_under_a_fresh_digest_is_refused(change: dict[str, Any]) -> None:
     found = {**PLAIN.to_dict(), **change}
-    found["digest"] = digest(found)
+    found = resealed(found)
     with pytest.raises(InvalidInput, match=r"must (be|lie)|no bound|unknown algorithm"):
         Certificate.from_dict(found)
 

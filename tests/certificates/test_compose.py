@@ -26,8 +26,8 @@ from dplateau import (
 )
 from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.bounds.registry import bound_named
-from dplateau.certificates.composition import FIELDS, _digest
 from dplateau.curves import BasicCompositionCurve, GaussianCurve, LossCurve, tabulate
+from dplateau.ground.sealed import resealed
 from dplateau.verify import verify
 
 DELTA = 1e-5
@@ -90,7 +90,7 @@ QUERY = foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query")
 def resigned(found: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """Change a composition as a forger would, who also fixes the checksum."""
     body = {**found, **changes}
-    return {**body, "digest": _digest({name: body[name] for name in FIELDS})}
+    return resealed(body)
 
 
 def test_gaussian_certificates_compose_exactly() -> None:

@@ -29,8 +29,8 @@ from dplateau.algorithms import Run
 from dplateau.bounds.base import for_one_record
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate
-from dplateau.certificates.certificate import digest
 from dplateau.curves import GaussianCurve, GroupCurve
+from dplateau.ground.sealed import resealed
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 RATES = [0.02] * 10 + [0.05] * 20 + [0.2] * 5
@@ -146,7 +146,7 @@ def test_claims_about_schedules_are_verified(name: str) -> None:
     assert report.ok, str(report)
     forged = found.to_dict()
     forged["claimed_epsilon"] *= 0.95
-    forged["digest"] = digest(forged)
+    forged = resealed(forged)
     assert not Certificate.from_dict(forged).verify().ok
 
 
@@ -156,11 +156,11 @@ def test_the_verifier_refuses_other_theorems_about_schedules(name: str) -> None:
     found = by(name, plain).to_dict()
     for rate in (RATES, 0.2):
         found["run"] = plain.replace(batch_size=50, sampling_rate=rate).to_dict()
-        found["digest"] = digest(found)
+        found = resealed(found)
         report = Certificate.from_dict(found).verify()
         assert not report.ok
     found["run"] = plain.replace(batch_size=50, sampling_rate=RATES).to_dict()
-    found["digest"] = digest(found)
+    found = resealed(found)
     failed = [c.name for c in Certificate.from_dict(found).verify().checks if not c.ok]
     assert failed == ["sampling rate"]
 
@@ -264,7 +264,7 @@ def test_claims_about_groups_are_verified_and_smaller_ones_are_not(run: Run) -> 
     assert found.verify().ok
     forged = found.to_dict()
     forged["claimed_epsilon"] = certify(run, 1e-5, group_size=2).claimed_epsilon
-    forged["digest"] = digest(forged)
+    forged = resealed(forged)
     assert not Certificate.from_dict(forged).verify().ok
 
 

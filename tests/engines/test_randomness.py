@@ -22,7 +22,7 @@ from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.engines._binomial import BITS, binomial_thresholds
 from dplateau.engines.batches import batches
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 N, RATE, STEPS = 40, 0.15, 20_000
 POISSON = NoisySGD(

@@ -15,8 +15,8 @@ from scipy import sparse
 from dplateau.algorithms import Ball, Body, Box, LossGeometry, NoisyGD, Run
 from dplateau.engines import SecureRandomness, scale_rows, train
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Logistic, Softmax, SquaredOnBall
-from dplateau.numerics.types import FloatArray
 
 N, D, NORM = 23, 5, 1.3
 RNG = np.random.default_rng(0)

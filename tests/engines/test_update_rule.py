@@ -31,6 +31,7 @@ from dplateau.algorithms import (
 from dplateau.algorithms.schedule import values_over
 from dplateau.engines import SeededRandomness, scale_rows, train
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import (
     Absolute,
     Hinge,
@@ -44,7 +45,6 @@ from dplateau.losses import (
     Softmax,
     SquaredOnBall,
 )
-from dplateau.numerics.types import FloatArray, IntArray
 
 N, D, NORM = 23, 5, 1.3
 RNG = np.random.default_rng(0)

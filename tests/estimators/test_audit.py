@@ -15,7 +15,7 @@ from dplateau import (
     audit_trainer,
 )
 from dplateau.engines import Randomness, SeededRandomness
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
 

@@ -26,7 +26,7 @@ from dplateau.bounds.fixed_size import FINE, FixedSizeAveraged, witness_of
 from dplateau.bounds.fixed_size_start import lags_of
 from dplateau.bounds.registry import BOUNDS
 from dplateau.bounds.split_modulus import FixedSizeModulus, candidate
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # What quadrature and the sum over outcomes may be wrong by, in epsilon (seen: below 3e-4).
 TOLERANCE = 1e-3

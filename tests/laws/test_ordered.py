@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from dplateau import Ball, CyclicSGD, LossGeometry, OnePassSGD, Schedule
 from dplateau.algorithms.schedule import values_over
 from dplateau.bounds.registry import BOUNDS, bound_named
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # What quadrature may be wrong by, in epsilon.
 TOLERANCE = 1e-3

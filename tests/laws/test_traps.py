@@ -22,8 +22,8 @@ from dplateau.bounds import blocks
 from dplateau.bounds.batch_cap import BatchSizes
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import GaussianCurve, RenyiCurve
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.sampled_renyi import sampled_gaussian_rdp
-from dplateau.numerics.types import FloatArray
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.1)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dplateau.algorithms import Ball
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.types import FloatArray
 from dplateau.losses import (
     Absolute,
     Hinge,
@@ -25,7 +26,6 @@ from dplateau.losses import (
     Softmax,
     SquaredOnBall,
 )
-from dplateau.numerics.types import FloatArray
 
 SMOOTH: list[ScalarLoss] = [
     Logistic(),

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw, _chernoff, _law, upper_law
-from dplateau.numerics.types import FloatArray
 
 
 def enumerated(

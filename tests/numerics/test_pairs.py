@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.normal import gaussian_delta
 from dplateau.numerics.pairs import LaplacePair, Order, PoissonPair, SubsampledGaussianPair
-from dplateau.numerics.types import FloatArray
 
 ORDERS: tuple[Order, ...] = ("remove", "add")
 POISSON = [

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.image import imread
 
 from dplateau import AuditReport, Certificate, InvalidInput, NoisyGD, audit_trainer, certify
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.plots import AuditDisplay
 
 

@@ -32,16 +32,15 @@ from dplateau import (
     epsilon_over_steps,
 )
 from dplateau.algorithms import Run
-from dplateau.numerics.types import FloatArray
+from dplateau.audit import lower_over_records, lower_over_steps
+from dplateau.certificates import loss_per_record
+from dplateau.ground.types import FloatArray
 from dplateau.plots import (
     ComparisonDisplay,
     Display,
     EpsilonOverStepsDisplay,
     RecordDisplay,
     TradeoffDisplay,
-    loss_per_record,
-    lower_over_records,
-    lower_over_steps,
 )
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)

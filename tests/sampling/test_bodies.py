@@ -14,7 +14,7 @@ from scipy.optimize import minimize
 from scipy.spatial.distance import pdist
 
 from dplateau import Ball, Body, Box, InvalidInput, OffCenterBall, Polytope, Simplex
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.sampling import check_projection
 from dplateau.sampling.bodies import dimension_of, projector, random_points
 from dplateau.sampling.polytope import _by_active_set

@@ -278,11 +278,11 @@ def test_questions_that_make_no_sense() -> None:
 
 def altered(found: MixingCertificate, change: Any) -> dict[str, Any]:
     """A certificate with one change and a digest to match: only the mathematics can object."""
-    from dplateau.sampling.mixing_certificate import digest
+    from dplateau.ground.sealed import resealed
 
     body = json.loads(found.to_json())
     change(body)
-    return {**body, "digest": digest(body)}
+    return resealed(body)
 
 
 def _scale_shift(body: dict[str, Any]) -> None:

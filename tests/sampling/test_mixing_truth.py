@@ -14,7 +14,7 @@ from scipy.special import ndtr
 
 from dplateau import Ball, Box, LossGeometry, NotApplicable, ProjectedLangevin, tv_over_steps
 from dplateau.algorithms import Run
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from mixing_truth import GridChain, extreme_nodes, grid_chain
 
 Gradient = Callable[[FloatArray], FloatArray]

@@ -26,8 +26,8 @@ from dplateau import (
     sample,
 )
 from dplateau.algorithms import FixedSize, Poisson
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Absolute, Logistic
-from dplateau.numerics.types import FloatArray
 from dplateau.sampling import check_constants
 from dplateau.sampling.batches import random_batches
 from dplateau.sampling.secure import SecureGenerator

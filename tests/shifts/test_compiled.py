@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from dplateau.numerics.compiled import Compiled, compiled
+from dplateau.ground.compiled import Compiled, compiled
 
 
 @compiled

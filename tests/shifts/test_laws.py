@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.shifts import Chain, Linear, Segment, SquareRoot, evaluate, solve
 
 LOOSE = 1 + 1e-9

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import lsq_linear
 
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.shifts import Chain, Linear, ShiftPlan, evaluate, solve
 from dplateau.shifts import closed_forms as forms
 from dplateau.shifts.homogeneous import homogeneous_plan

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.shifts import Chain, Linear, Segment, ShiftPlan, SquareRoot, evaluate, solve
 from dplateau.shifts.square_root import square_root_plan, theorem_3_4
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from dplateau.algorithms import Ball, LossGeometry, NoisySGD, Run
+from dplateau.ground.sealed import resealed
 from dplateau.verify import Verification, verify
 from dplateau.verify.block_pairs import TwoSidedPair
 from dplateau.verify.blocks import Edges, Stretch, blocks_epsilon, uses_of
 from dplateau.verify.grids import released_epsilon
-from dplateau.verify.reading import digest_of
 from dplateau.verify.smoothed import Atoms, Coins, SmoothedCoins, capped_atoms, few_atoms
 
 Found = dict[str, Any]
@@ -164,7 +164,7 @@ def claim(epsilon: float, run: Run = RUN, /, **changes: Any) -> Found:
         "assumptions": [{"text": "none", "status": "checked"}],
         "citation": "docs/theory/blocks.md",
     }
-    return {**found, "digest": digest_of(found)}
+    return resealed(found)
 
 
 def derived(run: Run = RUN, **changes: Any) -> float:
@@ -220,7 +220,7 @@ def test_forged_witnesses_are_refused_with_the_reason(changes: Found, check: str
 def test_the_theorem_is_about_its_own_neighbors_and_batches() -> None:
     swapped = RUN.replace(neighbors="replace")
     found = {**claim(2.0, swapped), "bound": "poisson_blocks"}
-    assert failed(verify({**found, "digest": digest_of(found)})) == "neighbours"
+    assert failed(verify(resealed(found))) == "neighbours"
     assert derived(swapped) > derived()
 
 

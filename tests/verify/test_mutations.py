@@ -35,8 +35,8 @@ from dplateau.algorithms import (
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates import certify
 from dplateau.errors import NotApplicable
+from dplateau.ground.sealed import resealed
 from dplateau.verify import verify
-from dplateau.verify.reading import digest_of
 
 Found = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -192,10 +192,6 @@ def altered(found: Found, path: Path, up: bool) -> Found:
     return new
 
 
-def redigested(found: Found) -> Found:
-    return {**found, "digest": digest_of(found)}
-
-
 def harmless(bound: str, path: Path) -> bool:
     name = ".".join(map(str, path))
     known = (places for pattern, places in HARMLESS.items() if fnmatch(bound, pattern))
@@ -226,7 +222,7 @@ def attack(found: Found, rng: random.Random, most: int = 10**9) -> Counter[str]:
         for up in (True, False) if both else (rng.random() < 0.5,):
             forged = altered(found, path, up)
             assert not verify(forged).ok, path
-            forged = redigested(forged)
+            forged = resealed(forged)
             if not verify(forged).ok:
                 outcome["rejected"] += 1
                 continue

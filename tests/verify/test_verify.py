@@ -16,8 +16,8 @@ from dplateau.certificates import Certificate, certify
 from dplateau.certificates.certify import ask, certificate_of
 from dplateau.cli import main
 from dplateau.errors import InvalidInput
+from dplateau.ground.sealed import resealed
 from dplateau.verify import Verification, read_certificate, verify
-from dplateau.verify.reading import digest_of
 from dplateau.verify.theorems import THEOREMS
 
 Found = dict[str, Any]
@@ -83,7 +83,7 @@ def forged(run: str, bound: str, /, **changes: Any) -> Found:
     """Return a certificate with other contents and a digest to match."""
     found = json.loads(certificate(RUNS[run], bound).to_json())
     found.update(changes)
-    return {**found, "digest": digest_of(found)}
+    return resealed(found)
 
 
 def failed(verdict: Verification) -> str:
@@ -151,7 +151,7 @@ def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
     cyclic = run.replace(order="cyclic")
     found = json.loads(certificate(cyclic, "cyclic_contraction").to_json())
     found["run"] = run.to_dict()
-    assert failed(verify({**found, "digest": digest_of(found)})) == "whole epochs"
+    assert failed(verify(resealed(found))) == "whole epochs"
 
 
 @pytest.mark.parametrize("run", ["full batch", "Poisson, short"])
@@ -271,7 +271,7 @@ def test_the_command_rejects(file: Path, capsys: pytest.CaptureFixture[str]) -> 
     file.write_text(json.dumps(found), encoding="utf-8")
     assert called(str(file)) == 1
     assert "FAIL digest" in capsys.readouterr().out
-    file.write_text(json.dumps({**found, "digest": digest_of(found)}), encoding="utf-8")
+    file.write_text(json.dumps(resealed(found)), encoding="utf-8")
     assert called(str(file), "--json") == 1
     assert json.loads(capsys.readouterr().out)["checks"][-1]["name"] == "epsilon is proved"
 
@@ -347,7 +347,7 @@ def test_claims_about_groups_are_rederived(name: str) -> None:
         verdict = made.verify()
         assert verdict.ok, str(verdict)
         smaller = json.loads(made.to_json()) | {"claimed_epsilon": made.claimed_epsilon * 0.99}
-        refused = verify({**smaller, "digest": digest_of(smaller)})
+        refused = verify(resealed(smaller))
         assert failed(refused) == "epsilon is proved", bound.name
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, TypedDict
 
-from dplateau.algorithms import _check, noise
+from dplateau.algorithms import noise
 from dplateau.algorithms.batches import (
     Batches,
     Cyclic,
@@ -43,7 +43,8 @@ from dplateau.algorithms.noise import Given
 from dplateau.algorithms.release import RandomStop, Release, release_of
 from dplateau.algorithms.schedule import PerStep, Schedule, per_step, times, values_over
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 
 Neighbors = Literal["add_remove", "replace"]
 NoiseKind = Literal["gaussian", "laplace"]
@@ -96,20 +97,20 @@ class Run:
 
     def __post_init__(self) -> None:
         """Read every field once, then check that they fit each other."""
-        _check.put(self, "steps", self._count_steps())
+        checks.put(self, "steps", self._count_steps())
         if self.learning_rate is not None:
-            _check.put(self, "learning_rate", per_step("learning_rate", self.learning_rate))
-        _check.put(self, "l2", _check.nonnegative("l2", self.l2))
+            checks.put(self, "learning_rate", per_step("learning_rate", self.learning_rate))
+        checks.put(self, "l2", checks.nonnegative("l2", self.l2))
         _check_type("domain", self.domain, Domain, "Ball, Box, Body or None")
         _check_type("loss", self.loss, LossGeometry, "LossGeometry or None")
         if self.dimension is not None:
-            _check.put(self, "dimension", _check.whole("dimension", self.dimension))
-        _check.put(self, "momentum", _momentum(self.momentum))
-        _check.put(self, "average_last", _check.whole("average_last", self.average_last))
-        _check.choice("noise_kind", self.noise_kind, NOISE_KINDS)
-        _check.choice("neighbors", self.neighbors, NEIGHBORS)
-        _check.put(self, "release", release_of(self.release))
-        _check.put(self, "group_size", _check.whole("group_size", self.group_size))
+            checks.put(self, "dimension", checks.whole("dimension", self.dimension))
+        checks.put(self, "momentum", _momentum(self.momentum))
+        checks.put(self, "average_last", checks.whole("average_last", self.average_last))
+        checks.choice("noise_kind", self.noise_kind, NOISE_KINDS)
+        checks.choice("neighbors", self.neighbors, NEIGHBORS)
+        checks.put(self, "release", release_of(self.release))
+        checks.put(self, "group_size", checks.whole("group_size", self.group_size))
         self._check_batches()
         self._check_schedules()
         self._check_together()
@@ -117,7 +118,7 @@ class Run:
     def _count_steps(self) -> int:
         """Return T: the steps given, or as many as cover the epochs."""
         if self.duration.name == "steps":
-            return _check.whole("steps", self.duration.value)
+            return checks.whole("steps", self.duration.value)
         epochs = fraction(self.duration.value)
         match self.batches:
             case Cyclic():
@@ -431,7 +432,7 @@ def tidy(value: float) -> float:
 
 
 def _momentum(value: object) -> float:
-    number = _check.nonnegative("momentum", value)
+    number = checks.nonnegative("momentum", value)
     if number >= 1:
         raise InvalidInput(f"momentum must be below 1; got {number:g}")
     return number

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Never
 
-from dplateau.algorithms import _check
 from dplateau.algorithms.schedule import PerStep, Schedule, per_step
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
 
 Order = Literal["cyclic", "shuffle_once", "reshuffle"]
 Sampling = Literal["poisson", "fixed"]
@@ -43,7 +43,7 @@ class Poisson:
         largest = max(v for v, _ in rate.blocks) if isinstance(rate, Schedule) else rate
         if largest > 1:
             raise InvalidInput(f"sampling_rate must be at most 1; got {largest:g}")
-        _check.put(self, "rate", rate)
+        checks.put(self, "rate", rate)
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class FixedSize:
 
     def __post_init__(self) -> None:
         """Check that a batch holds whole records."""
-        size = _check.positive("batch_size", self.size)
+        size = checks.positive("batch_size", self.size)
         if size != int(size):
             raise InvalidInput(f"a fixed-size batch holds a whole number of records; got {size:g}")
-        _check.put(self, "size", int(self.size))
+        checks.put(self, "size", int(self.size))
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Cyclic:
 
     def __post_init__(self) -> None:
         """Check that batches hold whole records, and the order's name."""
-        _check.put(self, "size", _consecutive(self.size))
-        _check.choice("order", self.order, ORDERS)
+        checks.put(self, "size", _consecutive(self.size))
+        checks.choice("order", self.order, ORDERS)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class OnePass:
 
     def __post_init__(self) -> None:
         """Check that batches hold whole records."""
-        _check.put(self, "size", _consecutive(self.size))
+        checks.put(self, "size", _consecutive(self.size))
 
 
 Batches = FullBatch | Poisson | FixedSize | Cyclic | OnePass

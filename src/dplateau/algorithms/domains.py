@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Ball:
 
     def __post_init__(self) -> None:
         """Check the radius."""
-        object.__setattr__(self, "radius", _check.positive("radius", self.radius))
+        object.__setattr__(self, "radius", checks.positive("radius", self.radius))
 
     @property
     def diameter(self) -> float:
@@ -108,7 +108,7 @@ class Body:
         diameter: float,
         project: Callable[[FloatArray], FloatArray] | None = None,
     ) -> None:
-        object.__setattr__(self, "diameter", _check.positive("diameter", diameter))
+        object.__setattr__(self, "diameter", checks.positive("diameter", diameter))
         if project is not None and not callable(project):
             raise InvalidInput(f"project must be a function of a point; got {project!r}")
         object.__setattr__(self, "projection", project)
@@ -144,7 +144,7 @@ def domain_from_dict(found: dict[str, Any]) -> Domain:
 
 def _corner(name: str, value: object) -> tuple[float, ...]:
     items = value if isinstance(value, Sequence | np.ndarray) else [value]
-    numbers = tuple(_check.real(name, item) for item in items)
+    numbers = tuple(checks.real(name, item) for item in items)
     if not numbers or not all(math.isfinite(number) for number in numbers):
         raise InvalidInput(f"{name} must hold finite numbers; got {value!r}")
     return numbers

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 
 
 class Holder(NamedTuple):
@@ -60,14 +60,14 @@ class LossGeometry:
 
     def __post_init__(self) -> None:
         """Validate each constant, and the constants against each other."""
-        _check.put(self, "lipschitz", _check.positive("lipschitz", self.lipschitz, infinite=True))
+        checks.put(self, "lipschitz", checks.positive("lipschitz", self.lipschitz, infinite=True))
         if not isinstance(self.convex, bool):
             raise InvalidInput(f"convex must be True or False; got {self.convex!r}")
-        _check.put(
-            self, "smoothness", _check.positive("smoothness", self.smoothness, infinite=True)
+        checks.put(
+            self, "smoothness", checks.positive("smoothness", self.smoothness, infinite=True)
         )
-        _check.put(
-            self, "strong_convexity", _check.nonnegative("strong_convexity", self.strong_convexity)
+        checks.put(
+            self, "strong_convexity", checks.nonnegative("strong_convexity", self.strong_convexity)
         )
         if self.strong_convexity > 0 and not self.convex:
             raise InvalidInput(
@@ -80,9 +80,9 @@ class LossGeometry:
                 f"smoothness={self.smoothness:g}; no function has both"
             )
         if self.holder is not None:
-            _check.put(self, "holder", _holder(self.holder))
+            checks.put(self, "holder", _holder(self.holder))
         if self.dissipativity is not None:
-            _check.put(self, "dissipativity", _dissipativity(self.dissipativity))
+            checks.put(self, "dissipativity", _dissipativity(self.dissipativity))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constants that were given, JSON-ready (an infinite constant is left out)."""
@@ -116,17 +116,17 @@ def _pair(name: str, value: object, meaning: str) -> tuple[object, object]:
 
 def _holder(value: object) -> Holder:
     first, second = _pair("holder", value, "(exponent, constant)")
-    exponent = _check.nonnegative("holder exponent", first)
+    exponent = checks.nonnegative("holder exponent", first)
     if exponent >= 1:
         raise InvalidInput(
             f"holder exponent must lie in [0, 1); got {exponent:g}; exponent 1 is smoothness=..."
         )
-    return Holder(exponent, _check.positive("holder constant", second))
+    return Holder(exponent, checks.positive("holder constant", second))
 
 
 def _dissipativity(value: object) -> Dissipativity:
     first, second = _pair("dissipativity", value, "(offset lambda, rate kappa)")
     return Dissipativity(
-        _check.nonnegative("dissipativity offset", first),
-        _check.positive("dissipativity rate", second),
+        checks.nonnegative("dissipativity offset", first),
+        checks.positive("dissipativity rate", second),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Never
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
 
 ReleaseName = Literal["last", "all", "random_stop"]
 
@@ -51,7 +51,7 @@ def release_of(stated: object) -> Release:
         )
     if isinstance(stated, LastIterate | AllIterates | RandomStop):
         return stated
-    return _NAMED[_check.choice("release", stated, tuple(_NAMED))]
+    return _NAMED[checks.choice("release", stated, tuple(_NAMED))]
 
 
 def refuse_release(unknown: Never) -> Never:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
-from dplateau.algorithms import _check, noise
+from dplateau.algorithms import noise
 from dplateau.algorithms.base import CONSTRUCTORS, Neighbors, NoiseKind, Run, tidy
 from dplateau.algorithms.batches import (
     SAMPLINGS,
@@ -27,7 +27,8 @@ from dplateau.algorithms.noise import Given
 from dplateau.algorithms.release import Release, ReleaseName, release_of
 from dplateau.algorithms.schedule import PerStep, Schedule, per_step
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 
 # A number, or one per step.
 Stated = float | Schedule | Sequence[float] | FloatArray
@@ -125,7 +126,7 @@ def NoisyGD(  # noqa: D417 (the shared options are added)
     steps, epochs
         The length, stated once; an epoch is one step.
     """
-    n = _check.whole("n", n)
+    n = checks.whole("n", n)
     return Run(
         n=n,
         batches=FullBatch(),
@@ -195,7 +196,7 @@ def NoisySGD(  # noqa: D417 (the shared options are added)
     sampling
         "poisson" or "fixed".
     """
-    n = _check.whole("n", n)
+    n = checks.whole("n", n)
     divisor, batches = _random_batches(n, batch_size, sampling_rate, sampling)
     return Run(
         n=n,
@@ -263,7 +264,7 @@ def CyclicSGD(  # noqa: D417 (the shared options are added)
     order
         "cyclic", "shuffle_once" or "reshuffle".
     """
-    n = _check.whole("n", n)
+    n = checks.whole("n", n)
     divisor = _one_divisor(n, batch_size, sampling_rate)
     return Run(
         n=n,
@@ -321,7 +322,7 @@ def OnePassSGD(  # noqa: D417 (the shared options are added)
     batch_size
         b; the run has ceil(n / b) steps.
     """
-    n = _check.whole("n", n)
+    n = checks.whole("n", n)
     divisor = _one_divisor(n, batch_size, None)
     return Run(
         n=n,
@@ -383,7 +384,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
     inverse_temperature
         How sharply the density that the chain follows is peaked.
     """
-    n = _check.whole("n", n)
+    n = checks.whole("n", n)
     stated = (noise_multiplier, noise_std, iterate_std)
     for name, value in zip(noise.CONVENTIONS, stated, strict=True):
         if value is not None:
@@ -400,7 +401,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
     if learning_rate is None:
         raise InvalidInput("ProjectedLangevin needs learning_rate=...: its noise follows from it")
     rate = per_step("learning_rate", learning_rate)
-    heat = _check.positive("inverse_temperature", inverse_temperature)
+    heat = checks.positive("inverse_temperature", inverse_temperature)
     return Run(
         n=n,
         batches=FullBatch(),
@@ -472,15 +473,15 @@ def _duration(steps: int | None, epochs: float | None) -> Given:
         both = "both" if steps is not None else "neither"
         raise InvalidInput(f"state the length once: steps or epochs; got {both}")
     if steps is not None:
-        return Given("steps", _check.whole("steps", steps))
-    return Given("epochs", _check.positive("epochs", epochs))
+        return Given("steps", checks.whole("steps", steps))
+    return Given("epochs", checks.positive("epochs", epochs))
 
 
 def _random_batches(
     n: int, batch_size: float | None, sampling_rate: Stated | None, sampling: Sampling
 ) -> tuple[Given, Batches]:
     """Return what steps divide by, and how their records are drawn."""
-    _check.choice("sampling", sampling, SAMPLINGS)
+    checks.choice("sampling", sampling, SAMPLINGS)
     if sampling == "fixed":
         divisor = _one_divisor(n, batch_size, sampling_rate)
         return divisor, FixedSize(_size(divisor, n))
@@ -503,11 +504,11 @@ def _one_divisor(n: int, batch_size: float | None, sampling_rate: Stated | None)
         both = "both" if batch_size is not None else "neither"
         raise InvalidInput(f"state the batch once: batch_size or sampling_rate; got {both}")
     if sampling_rate is not None:
-        rate = _check.positive("sampling_rate", sampling_rate)
+        rate = checks.positive("sampling_rate", sampling_rate)
         if rate > 1:
             raise InvalidInput(f"sampling_rate must be at most 1; got {rate:g}")
         return Given("sampling_rate", rate)
-    size = _check.positive("batch_size", batch_size)
+    size = checks.positive("batch_size", batch_size)
     if size > n:
         raise InvalidInput(f"batch_size={size:g} exceeds n={n}; the largest batch is all records")
     return Given("batch_size", int(size) if size == int(size) else size)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Schedule:
             raise InvalidInput("a schedule needs at least one value")
         merged: list[tuple[float, int]] = []
         for value, count in self.blocks:
-            value = _check.positive("a schedule's value", value)
-            count = _check.whole("a schedule's block length", count)
+            value = checks.positive("a schedule's value", value)
+            count = checks.whole("a schedule's block length", count)
             if merged and merged[-1][0] == value:
                 merged[-1] = (value, merged[-1][1] + count)
             else:
@@ -72,7 +72,7 @@ class Schedule:
 def _numbers(values: Iterable[float]) -> FloatArray:
     """Return an array of floats, refusing text, booleans and lists in the list."""
     if not isinstance(values, np.ndarray):
-        return np.array([_check.real("a schedule's value", value) for value in values])
+        return np.array([checks.real("a schedule's value", value) for value in values])
     if values.dtype.kind not in "iuf":
         raise InvalidInput(f"a schedule holds real numbers; got an array of {values.dtype}")
     return values.astype(float)
@@ -90,7 +90,7 @@ def per_step(name: str, value: object) -> PerStep:
             return Schedule.of(value)
         except InvalidInput as error:
             raise InvalidInput(f"{name}: {error}") from None
-    return _check.positive(name, value)
+    return checks.positive(name, value)
 
 
 def times(left: PerStep, right: PerStep) -> PerStep:

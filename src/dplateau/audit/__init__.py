@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Shuffled,
         Until,
     )
+    from dplateau.audit.findings import Findings, findings_against
     from dplateau.audit.laws import (
         HalfLine,
         TailBracket,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         epsilon_from_brackets,
     )
     from dplateau.audit.lower_bounds import lower_bound, problems_of
+    from dplateau.audit.lower_curves import LowerPoints, lower_over_records, lower_over_steps
     from dplateau.audit.monte_carlo import AuditReport, audit_trainer
     from dplateau.audit.monte_carlo_rates import CanaryPair, worst_case_pair
     from dplateau.audit.problems import (
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "search_adversary": "adversary",
+    "Findings": "findings",
+    "findings_against": "findings",
     "HalfLine": "laws",
     "delta_from_brackets": "laws",
     "epsilon_from_brackets": "laws",
@@ -61,6 +65,9 @@ _HOMES = {
     "TailBracket": "laws",
     "lower_bound": "lower_bounds",
     "problems_of": "lower_bounds",
+    "LowerPoints": "lower_curves",
+    "lower_over_records": "lower_curves",
+    "lower_over_steps": "lower_curves",
     "audit_trainer": "monte_carlo",
     "CanaryPair": "monte_carlo_rates",
     "worst_case_pair": "monte_carlo_rates",
@@ -82,9 +89,11 @@ __all__ = [
     "AuditReport",
     "Bernoulli",
     "CanaryPair",
+    "Findings",
     "HalfLine",
     "Inclusion",
     "LowerBound",
+    "LowerPoints",
     "Once",
     "Periodic",
     "Reshuffled",
@@ -98,9 +107,12 @@ __all__ = [
     "delta_from_brackets",
     "epsilon_from_brackets",
     "final_laws",
+    "findings_against",
     "lower_bound",
     "lower_delta",
     "lower_epsilon",
+    "lower_over_records",
+    "lower_over_steps",
     "problems_of",
     "search_adversary",
     "solve",

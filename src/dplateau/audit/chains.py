@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import BoolArray, FloatArray
+from dplateau.ground.types import BoolArray, FloatArray
 
 # ---- when the record takes part -----------------------------------------------------------------
 

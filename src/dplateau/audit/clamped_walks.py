@@ -27,7 +27,7 @@ import numpy as np
 from dplateau.audit.chains import ALWAYS, Chain, Reshuffled, Step, Stretch
 from dplateau.audit.laws import FAR, UNIT, TailBracket
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # Entries below this are dropped: they would only reach the slow subnormal range.
 _TRIFLE = 1e-50

@@ -24,7 +24,7 @@ from dplateau.audit.linear_walks import (
     linear_sums,
 )
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # Walls that are met with less than this probability may as well not be there.
 _NEVER = 1e-16

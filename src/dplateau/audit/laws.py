@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # Largest relative error of one rounded floating-point operation.
 UNIT = 2.0**-53

@@ -26,7 +26,7 @@ from dplateau.audit.chains import (
 )
 from dplateau.audit.laws import UNIT, TailBracket, normal_tail
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # ---- indicators that are not random -------------------------------------------------------------
 #

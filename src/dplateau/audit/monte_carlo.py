@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dplateau.algorithms import _check
 from dplateau.audit.monte_carlo_rates import (
     Claim,
     ClaimTable,
@@ -30,7 +29,8 @@ from dplateau.audit.monte_carlo_rates import (
     region_corners,
 )
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 
 Trainer = Callable[..., Any]
 Progress = Callable[[int, int], None]
@@ -95,9 +95,9 @@ def audit_trainer(
     >>> audit_trainer(train, claim, 2.0, 0.0, runs=4000, seed=1, at_once=4000).verdict
     'violated'
     """
-    count = _check.whole("runs", runs, least=FEWEST_RUNS)
-    level = _check.probability("confidence", confidence)
-    start = _fresh_seed() if seed is None else _check.whole("seed", seed, least=0)
+    count = checks.whole("runs", runs, least=FEWEST_RUNS)
+    level = checks.probability("confidence", confidence)
+    start = _fresh_seed() if seed is None else checks.whole("seed", seed, least=0)
     outputs = _outputs(train, (data, neighbor), count, start, at_once, progress)
     fitted = int(_FITTED_SHARE * count)
     chosen, rest = [rows[:fitted] for rows in outputs], [rows[fitted:] for rows in outputs]
@@ -170,7 +170,7 @@ def _calls(
     train: Trainer, given: Any, runs: int, stream: tuple[int, int], at_once: int | None
 ) -> Iterator[FloatArray]:
     """Yield outputs call by call; every call has a generator of its own."""
-    most = 1 if at_once is None else _check.whole("at_once", at_once)
+    most = 1 if at_once is None else checks.whole("at_once", at_once)
     alone = at_once is None and _takes_one_argument(train)
     for call, first in enumerate(range(0, runs, most)):
         count = min(most, runs - first)

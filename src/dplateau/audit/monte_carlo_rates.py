@@ -20,13 +20,13 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
-    _check,
     refuse_batches,
 )
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics import normal
-from dplateau.numerics.types import FloatArray, IntArray
 
 # ---- regions for two rates ----------------------------------------------------------------------
 #
@@ -453,7 +453,7 @@ def worst_case_pair(
     [[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
     width = _dimension(run, dimension)
-    place = _used_last(run) if record is None else _check.whole("record", record, least=0)
+    place = _used_last(run) if record is None else checks.whole("record", record, least=0)
     if place >= run.n:
         raise InvalidInput(f"record={place} but the run has {run.n} records, numbered from 0")
     direction = np.zeros(width)
@@ -467,7 +467,7 @@ def worst_case_pair(
 def _dimension(run: Run, dimension: int | None) -> int:
     if dimension is None:
         return 1 if run.dimension is None else run.dimension
-    found = _check.whole("dimension", dimension)
+    found = checks.whole("dimension", dimension)
     if run.dimension not in (None, found):
         raise InvalidInput(f"dimension={found}, but the run has {run.dimension} parameters")
     return found

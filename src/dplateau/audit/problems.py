@@ -62,7 +62,7 @@ from dplateau.audit.laws import (
 )
 from dplateau.audit.linear_walks import gaussian_law, gaussian_shift
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 _PER_STEP = (
     "contraction",

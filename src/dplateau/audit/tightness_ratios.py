@@ -18,7 +18,7 @@ from dplateau.audit.adversary import Effort, search_adversary
 from dplateau.audit.problems import LowerBound, WalkProblem
 from dplateau.certificates import Certificate, epsilon_over_steps
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # A claim within this factor of the lower bound cannot be improved: no need to search on.
 _EXACT = 1 + 1e-6

@@ -8,7 +8,7 @@ from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.naive_composition import one_step, step_curve, why_no_step_curve
 from dplateau.bounds.released import for_each_count, uses_over_steps
 from dplateau.curves import AdvancedCompositionCurve, PrivacyCurve
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 
 class AdvancedComposition(Bound):

@@ -12,7 +12,7 @@ import numpy as np
 from dplateau.algorithms import AllIterates, LastIterate, Poisson, Release, Run, Schedule, Scheme
 from dplateau.curves.base import PrivacyCurve
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # JSON-ready numbers that single out one proof among those a theorem allows: its free choices and
 # what was derived from them. Every feasible witness is a valid proof, so it may come from anywhere.

@@ -19,7 +19,7 @@ from dplateau.bounds.batch_cap import BatchSizes, batch_sizes, sizes_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.step_maps import StepMap, learning_rates, why_no_geometry
 from dplateau.curves import LossCurve, PrivacyCurve, WorstCurve
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts import Linear
 from dplateau.shifts.block_plans import cheapest_plans
 from dplateau.shifts.blocks import Lags, Plan, block_pairs, memory

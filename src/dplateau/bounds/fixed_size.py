@@ -25,9 +25,9 @@ from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
 from dplateau.bounds.step_maps import why_no_contraction
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import gaussian_delta
 from dplateau.numerics.pairs import SubsampledGaussianPair
-from dplateau.numerics.types import FloatArray, IntArray
 
 # A long schedule's swaps are rounded up to this many sizes; the more sizes, the fewer levels.
 _MOST_SIZES = 12

@@ -17,8 +17,8 @@ from dplateau.algorithms import Run, Schedule
 from dplateau.algorithms.schedule import PerStep
 from dplateau.bounds.iteration import CONTRACTION, chain_of, every_step, step_map
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import AtomLaw, upper_law
-from dplateau.numerics.types import FloatArray
 from dplateau.shifts import Chain, forward_distance
 
 # More last steps than this are not tried, and older uses are not told apart.

@@ -15,7 +15,7 @@ from dplateau.bounds.released import (
     why_no_uses,
 )
 from dplateau.curves import GaussianCurve, PrivacyCurve
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 
 class GdpComposition(Bound):

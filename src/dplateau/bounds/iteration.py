@@ -28,7 +28,7 @@ from dplateau.bounds.step_maps import (
     why_no_contraction,
 )
 from dplateau.curves import GaussianCurve
-from dplateau.numerics.types import BoolArray, IntArray
+from dplateau.ground.types import BoolArray, IntArray
 from dplateau.shifts import Chain, Modulus, Segment, ShiftPlan, evaluate, solve
 
 # The modulus of a step by its learning rate, the records in its batch, and whether the record

@@ -20,7 +20,7 @@ from dplateau.curves import (
     PrivacyCurve,
     SubsampledCurve,
 )
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 
 class NaiveComposition(Bound):

@@ -20,13 +20,9 @@ from dplateau.bounds.step_maps import SMOOTH, StepMap, why_no_geometry
 from dplateau.curves import GaussianCurve, LaplaceCurve, PrivacyCurve, Stretch, UsedOnceCurve
 from dplateau.curves.used_once import NoiseKind
 from dplateau.errors import InvalidInput
+from dplateau.numerics.solve import geometric_sum
 from dplateau.shifts import Linear
-from dplateau.shifts.closed_forms import (
-    bounded_sum_of_squares,
-    decay_rate,
-    geometric_sum,
-    one_pass_factor,
-)
+from dplateau.shifts.closed_forms import bounded_sum_of_squares, decay_rate, one_pass_factor
 
 LIPSCHITZ = "Lipschitz"
 # Classes of losses whose modulus is linear, the smaller one first: they feed the shift program.

@@ -25,7 +25,7 @@ from dplateau.bounds.iteration import (
 from dplateau.bounds.step_maps import linear_class
 from dplateau.curves import GaussianCurve
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.shifts import Linear
 from dplateau.shifts.positions import EpochSteps, position_costs, reshuffled
 

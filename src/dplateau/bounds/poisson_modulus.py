@@ -14,8 +14,8 @@ from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_sch
 from dplateau.bounds.step_maps import why_no_contraction, why_no_geometry
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.pairs import PoissonPair
-from dplateau.numerics.types import FloatArray
 from dplateau.shifts import Chain, Modulus, ShiftPlan, evaluate, forward_distance, solve
 
 _MOST_LAST_STEPS = 4096

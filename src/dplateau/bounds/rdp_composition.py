@@ -17,12 +17,12 @@ from dplateau.bounds.released import (
     why_no_uses,
 )
 from dplateau.curves import RenyiCurve, conversions
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.sampled_renyi import (
     LARGEST_ORDER,
     LARGEST_REAL_ORDER,
     sampled_gaussian_rdp,
 )
-from dplateau.numerics.types import FloatArray, IntArray
 
 _REFINEMENTS = 3
 # How many lengths are converted at every order; those between them only at the orders in between.

@@ -29,7 +29,7 @@ from dplateau.algorithms import (
 from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.bounds.base import Assumption
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

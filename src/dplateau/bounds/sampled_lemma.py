@@ -11,8 +11,8 @@ import math
 import numpy as np
 
 from dplateau.errors import NotApplicable
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.solve import largest_where
-from dplateau.numerics.types import FloatArray
 
 LARGEST_RATE = 1 / 5
 LEAST_NOISE = 4.0

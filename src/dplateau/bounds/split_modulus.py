@@ -24,8 +24,8 @@ from dplateau.bounds.poisson_modulus import why_no_capped_contraction, why_not_p
 from dplateau.bounds.step_maps import StepMap, why_no_contraction, why_no_geometry
 from dplateau.curves import AveragedLossCurve
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
-from dplateau.numerics.types import FloatArray
 from dplateau.shifts import Chain, Modulus, ShiftPlan, forward_distance, solve
 
 _MOST_LAST_STEPS = 4096

@@ -6,6 +6,7 @@ from dplateau.certificates.certify import certify, compare
 from dplateau.certificates.comparison import Comparison, ComparisonRow
 from dplateau.certificates.compose import compose
 from dplateau.certificates.composition import Composition
+from dplateau.certificates.curve_table import Column, CurveTable, record_positions, step_counts
 from dplateau.certificates.foreign import ForeignPart, foreign
 from dplateau.certificates.needs import NoiseNeed, NoiseNeeds, noise_needed
 from dplateau.certificates.over_steps import (
@@ -13,17 +14,25 @@ from dplateau.certificates.over_steps import (
     EpsilonOverSteps,
     epsilon_over_steps,
 )
-from dplateau.certificates.per_record import RecordEpsilons, per_record
+from dplateau.certificates.per_record import (
+    LossPerRecord,
+    RecordEpsilons,
+    loss_per_record,
+    per_record,
+)
 
 __all__ = [
     "BoundOverSteps",
     "Calibration",
     "Certificate",
+    "Column",
     "Comparison",
     "ComparisonRow",
     "Composition",
+    "CurveTable",
     "EpsilonOverSteps",
     "ForeignPart",
+    "LossPerRecord",
     "NoiseNeed",
     "NoiseNeeds",
     "RecordEpsilons",
@@ -33,6 +42,9 @@ __all__ = [
     "compose",
     "epsilon_over_steps",
     "foreign",
+    "loss_per_record",
     "noise_needed",
     "per_record",
+    "record_positions",
+    "step_counts",
 ]

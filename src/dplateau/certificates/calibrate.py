@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dplateau.algorithms import Poisson, Run, Schedule, _check
+from dplateau.algorithms import Poisson, Run, Schedule
 from dplateau.algorithms.noise import CONVENTIONS
 from dplateau.algorithms.schedule import PerStep
 from dplateau.bounds.base import Bound
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
+from dplateau.ground import checks
 
 VARIED = ("noise", "l2", "steps", "learning_rate", "batch_size")
 # Runs longer than this are never planned; meeting the target here is reported as "unlimited".
@@ -107,8 +108,8 @@ def calibrate(
     >>> found.certificate.claimed_epsilon <= 1.0
     True
     """
-    target = _check.positive("epsilon", epsilon)
-    level = _check.level("delta", delta)
+    target = checks.positive("epsilon", epsilon)
+    level = checks.level("delta", delta)
     run = in_groups(run, group_size)
     name = _parameter(run, vary)
     search = _Search(run, name, level, None if bounds is None else tuple(bounds))
@@ -136,7 +137,7 @@ def _parameter(run: Run, vary: str) -> str:
         )
     if vary == "epochs":
         vary = "steps"
-    _check.choice("vary", vary, VARIED)
+    checks.choice("vary", vary, VARIED)
     held = {"steps": run.duration.name in run.parameters(), "batch_size": _has_batch(run)}
     if not held.get(vary, True):
         raise InvalidInput(f"{run.kind} has no {vary} to vary; vary 'noise' instead")

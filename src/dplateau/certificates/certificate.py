@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run, _check, run_from_dict
+from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
+from dplateau.ground.sealed import CERTIFICATE, from_text, open_sealed, seal, to_text
 
 if TYPE_CHECKING:
     from dplateau.verify import Verification
-
-SCHEMA = "dplateau/certificate"
-SCHEMA_VERSION = 1
-FIELDS = (
-    "schema",
-    "schema_version",
-    "claimed_epsilon",
-    "claimed_delta",
-    "bound",
-    "run",
-    "witness",
-    "assumptions",
-    "citation",
-)
 
 
 @dataclass(frozen=True)
@@ -96,9 +82,7 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON-ready data."""
-        body: dict[str, Any] = {
-            "schema": SCHEMA,
-            "schema_version": SCHEMA_VERSION,
+        content = {
             "claimed_epsilon": self.claimed_epsilon,
             "claimed_delta": self.claimed_delta,
             "bound": self.bound,
@@ -107,41 +91,26 @@ class Certificate:
             "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
             "citation": self.theorem.citation.short(),
         }
-        return {**body, "digest": digest(body)}
+        return seal(CERTIFICATE, content)
 
     def to_json(self) -> str:
         """Return the certificate as JSON text; floats keep every digit."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        return to_text(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
         """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidInput(f"not a certificate: the text is no JSON ({error})") from None
-        return cls.from_dict(found)
+        return cls.from_dict(from_text(text, CERTIFICATE))
 
     @classmethod
     def from_dict(cls, found: Any) -> Certificate:
         """Read what :meth:`to_dict` returned."""
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise InvalidInput(f"not a certificate: the text lacks 'schema': '{SCHEMA}'")
-        version = found.get("schema_version")
-        if version != SCHEMA_VERSION:
-            raise InvalidInput(
-                f"certificate of schema version {version!r}; this release reads {SCHEMA_VERSION}"
-            )
-        if found.get("digest") != digest(found):
-            raise InvalidInput("the certificate was altered after it was made: its digest differs")
-        missing = [name for name in FIELDS if name not in found]
-        if missing:
-            raise InvalidInput(f"not a whole certificate: it lacks {missing[0]!r}")
+        found = open_sealed(found, CERTIFICATE)
         return cls(
             run=run_from_dict(_typed(found, "run", dict)),
             bound=bound_named(found["bound"]).name,
-            claimed_epsilon=_check.nonnegative("claimed_epsilon", found["claimed_epsilon"]),
-            claimed_delta=_check.level("claimed_delta", found["claimed_delta"]),
+            claimed_epsilon=checks.nonnegative("claimed_epsilon", found["claimed_epsilon"]),
+            claimed_delta=checks.level("claimed_delta", found["claimed_delta"]),
             witness=_typed(found, "witness", dict),
             assumptions=tuple(map(_assumption, _typed(found, "assumptions", list))),
         )
@@ -169,13 +138,3 @@ def _assumption(item: Any) -> Assumption:
         return Assumption(**item)
     except TypeError:
         raise InvalidInput(f"not a certificate: {item!r} must be an assumption") from None
-
-
-def digest(body: dict[str, Any]) -> str:
-    """Return a checksum of a certificate's content (it detects accidents, not forgers).
-
-    Only the certificate's own fields count, so a larger report may carry it along.
-    """
-    own = {name: body.get(name) for name in FIELDS}
-    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dplateau.algorithms import Run, _check
+from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.registry import BOUNDS
 from dplateau.bounds.released import base_assumptions
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.comparison import Comparison, ComparisonRow
 from dplateau.errors import NotApplicable
+from dplateau.ground import checks
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def certify(
     """
     run = in_groups(run, group_size)
     chosen = candidates(run) if bounds is None else tuple(bounds)
-    level = _check.level("delta", delta)
+    level = checks.level("delta", delta)
     return certificate_of(run, level, survey(run, level, [b for b in chosen if b.sound]))
 
 
@@ -89,13 +90,13 @@ def compare(
     """
     run = in_groups(run, group_size)
     shown = [bound for bound in BOUNDS if bound.sound or historical]
-    level = _check.level("delta", delta)
+    level = checks.level("delta", delta)
     return comparison_of(run, level, survey(run, level, shown))
 
 
 def survey(run: Run, delta: float, bounds: Sequence[Bound]) -> tuple[Finding, ...]:
     """Ask every bound, the tightest answer first and the refusals last."""
-    level = _check.level("delta", delta)
+    level = checks.level("delta", delta)
     return tuple(sorted((ask(bound, run, level) for bound in bounds), key=Finding.order))
 
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import _check
 from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.composition import (
@@ -37,6 +36,7 @@ from dplateau.curves import (
     tabulate,
 )
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
 from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
 
 # Room for a second derivation of numbers that have closed forms on both sides.
@@ -66,8 +66,8 @@ def compose(
     >>> one.claimed_epsilon < both.claimed_epsilon < 2 * one.claimed_epsilon
     True
     """
-    level = _check.level("delta", delta)
-    _check.choice("records", records, ("same", "disjoint"))
+    level = checks.level("delta", delta)
+    checks.choice("records", records, ("same", "disjoint"))
     listed = _counted(_checked_parts(parts), flat=records == "same")
     if records == "disjoint":
         _require_single_records(listed)

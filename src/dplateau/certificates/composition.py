@@ -6,17 +6,13 @@ them. The laws by which the parts were composed are kept, so that the claim can 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from dplateau.algorithms import _check
 from dplateau.bounds.base import Assumption
-from dplateau.certificates.certificate import SCHEMA as CERTIFICATE
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.foreign import SCHEMA as FOREIGN
 from dplateau.certificates.foreign import ForeignPart, law_from_dict, law_to_dict
@@ -30,22 +26,12 @@ from dplateau.curves import (
     WorstCurve,
 )
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
+from dplateau.ground.sealed import CERTIFICATE, COMPOSITION, from_text, open_sealed, seal, to_text
 
 if TYPE_CHECKING:
     from dplateau.verify import Verification
 
-SCHEMA = "dplateau/composition"
-SCHEMA_VERSION = 1
-FIELDS = (
-    "schema",
-    "schema_version",
-    "claimed_epsilon",
-    "claimed_delta",
-    "records",
-    "method",
-    "parts",
-    "assumptions",
-)
 FIXED = Assumption("the parts and their settings were fixed before the first release", "declared")
 DISJOINT = Assumption(
     "the parts use disjoint records, divided without looking at the data", "declared"
@@ -124,9 +110,7 @@ class Composition:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the composition as JSON-ready data."""
-        body: dict[str, Any] = {
-            "schema": SCHEMA,
-            "schema_version": SCHEMA_VERSION,
+        content = {
             "claimed_epsilon": self.claimed_epsilon,
             "claimed_delta": self.claimed_delta,
             "records": self.records,
@@ -141,43 +125,31 @@ class Composition:
             ],
             "assumptions": self._stated_assumptions(),
         }
-        return {**body, "digest": _digest(body)}
+        return seal(COMPOSITION, content)
 
     def to_json(self) -> str:
         """Return the composition as JSON text; floats keep every digit."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        return to_text(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Composition:
         """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
-        try:
-            found = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise InvalidInput(f"not a composition: the text is no JSON ({error})") from None
-        return cls.from_dict(found)
+        return cls.from_dict(from_text(text, COMPOSITION))
 
     @classmethod
     def from_dict(cls, found: Any) -> Composition:
         """Read what :meth:`to_dict` returned."""
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise InvalidInput(f"not a composition: the text lacks 'schema': '{SCHEMA}'")
-        if found.get("schema_version") != SCHEMA_VERSION:
-            raise InvalidInput(
-                f"composition of schema version {found.get('schema_version')!r}; "
-                f"this release reads {SCHEMA_VERSION}"
-            )
-        if found.get("digest") != _digest(found):
-            raise InvalidInput("the composition was altered after it was made: its digest differs")
+        found = open_sealed(found, COMPOSITION)
         items = found.get("parts")
         if not isinstance(items, list) or not items:
             raise InvalidInput("not a whole composition: it lacks 'parts'")
-        records = _check.choice("records", found.get("records"), ("same", "disjoint"))
+        records = checks.choice("records", found.get("records"), ("same", "disjoint"))
         whole = cls(
             entries=tuple(map(_entry_from_dict, items)),
             records="same" if records == "same" else "disjoint",
-            method=_check.choice("method", found.get("method"), tuple(METHODS)),
-            claimed_epsilon=_check.nonnegative("claimed_epsilon", found.get("claimed_epsilon")),
-            claimed_delta=_check.level("claimed_delta", found.get("claimed_delta")),
+            method=checks.choice("method", found.get("method"), tuple(METHODS)),
+            claimed_epsilon=checks.nonnegative("claimed_epsilon", found.get("claimed_epsilon")),
+            claimed_delta=checks.level("claimed_delta", found.get("claimed_delta")),
         )
         if found.get("assumptions") != whole._stated_assumptions():
             raise InvalidInput("not a whole composition: it must state what its parts rest on")
@@ -265,7 +237,7 @@ def _entry_from_dict(item: Any) -> Entry:
     if not isinstance(item, dict) or not isinstance(item.get("part"), dict):
         raise InvalidInput("not a composition: every part is an object with 'part' and 'count'")
     part = _part_from_dict(item["part"])
-    count = _check.whole("count", item.get("count"))
+    count = checks.whole("count", item.get("count"))
     law = item.get("law")
     if law is None:
         return Entry(part, count, None)
@@ -279,7 +251,7 @@ def _entry_from_dict(item: Any) -> Entry:
 
 def _part_from_dict(found: dict[str, Any]) -> Part:
     schema = found.get("schema")
-    if schema == CERTIFICATE:
+    if schema == CERTIFICATE.schema:
         return Certificate.from_dict(found)
     return ForeignPart.from_dict(found) if schema == FOREIGN else Composition.from_dict(found)
 
@@ -291,10 +263,3 @@ def _lines(entry: Entry) -> Iterator[str]:
         yield f"{times}{entry.part.name}: {entry.part.words} (declared)"
         return
     yield from (line if i else times + line for i, line in enumerate(str(entry.part).split("\n")))
-
-
-def _digest(body: dict[str, Any]) -> str:
-    """Return a checksum of a composition's content (it detects accidents, not forgers)."""
-    own = {name: body.get(name) for name in FIELDS}
-    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import _check
 from dplateau.bounds.base import Assumption
 from dplateau.curves import GaussianCurve, PrivacyCurve, TabulatedCurve, tabulate
 from dplateau.curves.base import checked_epsilon
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.table_pair import TablePair
-from dplateau.numerics.types import FloatArray
 
 SCHEMA = "dplateau/foreign-part"
 NEIGHBORS = ("add_remove", "replace")
@@ -73,7 +73,7 @@ class ForeignPart:
         name, unit = found.get("name"), found.get("unit")
         if not isinstance(name, str) or not isinstance(unit, str):
             raise InvalidInput("not a foreign part: it needs a name and a unit")
-        return cls(name, _check.choice("neighbors", found.get("neighbors"), NEIGHBORS), unit, curve)
+        return cls(name, checks.choice("neighbors", found.get("neighbors"), NEIGHBORS), unit, curve)
 
 
 def foreign(
@@ -94,18 +94,18 @@ def foreign(
     >>> foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query").words
     '(0.5, 1e-06)-DP'
     """
-    relation = _check.choice("neighbors", neighbors, NEIGHBORS)
+    relation = checks.choice("neighbors", neighbors, NEIGHBORS)
     pair_given = epsilon is not None or delta is not None
     if pair_given + (mu is not None) + (pld is not None) != 1:
         raise InvalidInput("foreign takes one of: epsilon and delta; mu; pld")
     if mu is not None:
-        return ForeignPart(name, relation, unit, GaussianCurve(_check.nonnegative("mu", mu)))
+        return ForeignPart(name, relation, unit, GaussianCurve(checks.nonnegative("mu", mu)))
     if pld is not None:
         return ForeignPart(name, relation, unit, _table_of(pld))
     if epsilon is None or delta is None:
         raise InvalidInput("foreign needs both epsilon and delta (delta = 0 for pure epsilon)")
-    level = _check.level("delta", delta)
-    row = np.array([_check.nonnegative("epsilon", epsilon)]), np.array([level])
+    level = checks.level("delta", delta)
+    row = np.array([checks.nonnegative("epsilon", epsilon)]), np.array([level])
     return ForeignPart(name, relation, unit, TabulatedCurve(TablePair.hull(*row)))
 
 
@@ -159,7 +159,7 @@ def law_from_dict(found: Any) -> GaussianCurve | TabulatedCurve:
     """Read a Gaussian law or a table."""
     try:
         if found["kind"] == "gaussian":
-            return GaussianCurve(_check.nonnegative("mu", found["mu"]))
+            return GaussianCurve(checks.nonnegative("mu", found["mu"]))
         if found["kind"] == "table":
             columns = [tuple(map(float, found[name])) for name in ("epsilons", "deltas")]
             if all(math.isfinite(value) for column in columns for value in column):

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import Run, _check
+from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def epsilon_over_steps(
     >>> epsilon_over_steps(run, 1e-5, [1, 4]).best.round(3)
     array([4.377, 9.997])
     """
-    level = _check.probability("delta", delta)
+    level = checks.probability("delta", delta)
     counts = np.asarray(steps)
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.size == 0 or counts.min() < 1:
         raise InvalidInput("steps must be a list of whole numbers, each at least 1")

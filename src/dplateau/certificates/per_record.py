@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from dplateau.algorithms import (
     Cyclic,
+    CyclicSGD,
     FixedSize,
     FullBatch,
+    LastIterate,
     OnePass,
     Poisson,
     Run,
-    _check,
     refuse_batches,
 )
-from dplateau.bounds.base import KnowsRecords
-from dplateau.bounds.registry import BOUNDS
-from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.bounds.base import Bound, KnowsRecords
+from dplateau.bounds.registry import BOUNDS, bound_named
+from dplateau.certificates.curve_table import Column
+from dplateau.curves import PrivacyCurve
+from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     >>> bool(found.epsilons[0] < found.epsilons[-1])
     True
     """
-    level = _check.probability("delta", delta)
+    level = checks.probability("delta", delta)
     _check_positions(run)
     reasons = {bound: bound.refusal(run) for bound in BOUNDS if isinstance(bound, KnowsRecords)}
     sound = {bound.name for bound, why in reasons.items() if bound.sound and why is None}
@@ -87,3 +93,144 @@ def _check_positions(run: Run) -> None:
             )
         case _ as unknown:
             refuse_batches(unknown)
+
+
+@dataclass(frozen=True, eq=False)
+class LossPerRecord:
+    """Every bound over the positions of a record's batch, counted from 1.
+
+    A bound that cannot tell records apart is constant.
+    ``quantity`` is what the values are, "epsilon" at delta ``at`` or "delta" at epsilon ``at``.
+    ``shuffled`` is the value for every record if the order is drawn at random and kept secret,
+    ``stopped`` if one pass releases the iterate of a uniformly random step instead of the last.
+    """
+
+    run: Run
+    quantity: Literal["epsilon", "delta"]
+    at: float
+    positions: IntArray
+    bounds: tuple[Column, ...]
+    shuffled: float | None
+    stopped: float | None = None
+
+    @property
+    def best(self) -> FloatArray:
+        """The smallest value at each position."""
+        lowest: FloatArray = np.min([line.values for line in self.bounds], axis=0)
+        return lowest
+
+
+def loss_per_record(
+    run: Run,
+    *,
+    delta: float | None = None,
+    epsilon: float | None = None,
+    positions: Sequence[int] | IntArray | None = None,
+) -> LossPerRecord:
+    """Return epsilon at ``delta``, or delta at ``epsilon``, for records at each position.
+
+    >>> from dplateau import LossGeometry, OnePassSGD
+    >>> run = OnePassSGD(n=3, learning_rate=0.5, noise_std=1.0, release="last",
+    ...                  loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0))
+    >>> loss_per_record(run, delta=1e-5).best.round(2)
+    array([2.34, 2.94, 4.38])
+    """
+    if (delta is None) == (epsilon is None):
+        raise InvalidInput("state delta=... (to get epsilons) or epsilon=... (to get deltas)")
+    if not isinstance(run.batches, Cyclic | OnePass):
+        raise InvalidInput(
+            f"the records of {run.kind} have no positions; use OnePassSGD or CyclicSGD"
+        )
+    if run.group_size > 1:
+        raise InvalidInput(
+            f"positions are those of single records; yours has group_size={run.group_size}"
+        )
+    asked = _Asked.of(delta, epsilon)
+    ordered = run.replace(order="cyclic") if isinstance(run.batches, Cyclic) else run
+    places = _checked_positions(ordered, positions)
+    lines = [
+        _line(bound, ordered, asked, places)
+        for bound in BOUNDS
+        if bound.sound and bound.refusal(ordered) is None
+    ]
+    if not lines:
+        raise InvalidInput("no bound applies to this run; compare(run, delta) says why")
+    return LossPerRecord(
+        run=run,
+        quantity=asked.quantity,
+        at=asked.at,
+        positions=places,
+        bounds=tuple(lines),
+        shuffled=_shuffled(ordered, asked),
+        stopped=_stopped(ordered, asked),
+    )
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What to read off a privacy curve."""
+
+    quantity: Literal["epsilon", "delta"]
+    at: float
+
+    @classmethod
+    def of(cls, delta: float | None, epsilon: float | None) -> _Asked:
+        if delta is not None:
+            return cls("epsilon", checks.probability("delta", delta))
+        return cls("delta", checks.nonnegative("epsilon", epsilon))
+
+    def read(self, curve: PrivacyCurve) -> float:
+        return curve.epsilon(self.at) if self.quantity == "epsilon" else curve.delta(self.at)
+
+    @property
+    def planning_delta(self) -> float:
+        return self.at if self.quantity == "epsilon" else 1e-6
+
+
+def _line(bound: Bound, run: Run, asked: _Asked, places: IntArray) -> Column:
+    title = bound.title
+    if isinstance(bound, KnowsRecords):
+        title = f"{title.partition(',')[0]}, each record"
+        curves = (bound.record_curve(run, place - 1) for place in places.tolist())
+        found = np.array([asked.read(curve) for curve in curves])
+    else:
+        found = np.full(places.shape, _whole_run(bound, run, asked))
+    return Column(bound.name, title, bound.hidden_state, found)
+
+
+def _whole_run(bound: Bound, run: Run, asked: _Asked) -> float:
+    """Return the value that holds for every record."""
+    return asked.read(bound.curve(run, bound.plan(run, asked.planning_delta)))
+
+
+def _shuffled(run: Run, asked: _Asked) -> float | None:
+    """Return the value under one secret random order, or None if no bound covers it."""
+    if run.stops_at_random:
+        return None
+    stated = {name: value for name, value in run.parameters().items() if value is not None}
+    if isinstance(run.batches, OnePass):
+        stated["epochs"] = 1
+    shuffled = CyclicSGD(**{**stated, "order": "shuffle_once"})
+    return _best_of(("shuffle_once_average", "shuffled_pass"), shuffled, asked)
+
+
+def _stopped(run: Run, asked: _Asked) -> float | None:
+    """Return the value of one pass with a random stop, or None if no bound covers it."""
+    if not (isinstance(run.batches, OnePass) and isinstance(run.release, LastIterate)):
+        return None
+    return _best_of(("random_stop_mean",), run.replace(release="random_stop"), asked)
+
+
+def _best_of(names: Sequence[str], run: Run, asked: _Asked) -> float | None:
+    useful = [bound for bound in map(bound_named, names) if bound.refusal(run) is None]
+    return min((_whole_run(bound, run, asked) for bound in useful), default=None)
+
+
+def _checked_positions(run: Run, positions: Sequence[int] | IntArray | None) -> IntArray:
+    most = min(run.steps, run.batches_per_epoch)
+    if positions is None:
+        return np.arange(1, most + 1)
+    places = np.unique(np.asarray(positions, dtype=np.int64))
+    if places.size == 0 or places[0] < 1 or places[-1] > most:
+        raise InvalidInput(f"positions are whole numbers from 1 to {most}; got {positions!r}")
+    return places

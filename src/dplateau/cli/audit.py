@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.files import read_text, write_whole
-from dplateau.cli.findings import Findings
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file
 from dplateau.cli.progress import progress_bar
-from dplateau.errors import DplateauError, InvalidInput, NotApplicable
+from dplateau.errors import DplateauError, InvalidInput
+from dplateau.ground.files import read_text, write_whole
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
+    from dplateau.audit.findings import Findings
     from dplateau.certificates import Certificate
     from dplateau.verify import Verification
 
@@ -106,6 +106,8 @@ def audit_command(
 
     The exit code is 1 if anything contradicts the claim.
     """
+    from dplateau.audit.findings import findings_against
+
     options = {
         "pair": pair,
         "runs": runs,
@@ -116,7 +118,7 @@ def audit_command(
     }
     _check_request(trainer, options, output)
     functions = None if trainer is None else (_function(trainer), pair and _function(pair))
-    found = _exact(*_claim(run, delta), effort)
+    found = findings_against(*_claim(run, delta), effort=effort.value)
     if functions is not None and found.sound:
         found = _with_trainer(found, functions, options)
     body = json_text.dumps(found.to_dict(), indent=2, allow_nan=False)
@@ -167,16 +169,6 @@ def _claim(run: Run | Path, delta: float | None) -> tuple[Certificate, Verificat
             f"{run} claims delta {certificate.claimed_delta:g}, not {delta:g}; leave --delta out"
         )
     return certificate, verify(found)
-
-
-def _exact(certificate: Certificate, verification: Verification, effort: Effort) -> Findings:
-    from dplateau.audit import search_adversary
-
-    try:
-        found = search_adversary(certificate.run, certificate.claimed_delta, effort=effort.value)
-    except NotApplicable as reason:
-        return Findings(certificate, verification, None, str(reason))
-    return Findings(certificate, verification, found, None)
 
 
 def _with_trainer(

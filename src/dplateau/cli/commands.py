@@ -11,7 +11,6 @@ import typer
 from dplateau.cli.audit import EXAMPLE as AUDIT_EXAMPLE
 from dplateau.cli.audit import audit_command
 from dplateau.cli.curve import EXAMPLE, curve_command
-from dplateau.cli.files import read_text, write_whole
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
@@ -23,6 +22,7 @@ from dplateau.cli.train import (
     schema_command,
     train_command,
 )
+from dplateau.ground.files import read_text, write_whole
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dplateau.cli.files import write_whole
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
 from dplateau.cli.progress import progress_bar
 from dplateau.errors import InvalidInput
+from dplateau.ground.files import write_whole
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
     from dplateau.certificates import BoundOverSteps
-    from dplateau.numerics.types import IntArray
+    from dplateau.ground.types import IntArray
     from dplateau.plots import EpsilonOverStepsDisplay, RecordDisplay
 
 EXAMPLE = (
@@ -113,7 +113,7 @@ def _display(
     run: Run, delta: float, first: int, last: int | None, points: int, *, lower: bool
 ) -> EpsilonOverStepsDisplay | RecordDisplay:
     from dplateau.algorithms import OnePass
-    from dplateau.plots.places import record_positions, step_counts
+    from dplateau.certificates import record_positions, step_counts
 
     if isinstance(run.batches, OnePass):
         end = run.steps if last is None else last
@@ -123,10 +123,10 @@ def _display(
 
 
 def _over_steps(run: Run, delta: float, steps: IntArray, *, lower: bool) -> EpsilonOverStepsDisplay:
+    from dplateau.audit.lower_curves import lower_count, lower_over_steps
     from dplateau.bounds.registry import BOUNDS
     from dplateau.certificates import EpsilonOverSteps, epsilon_over_steps
-    from dplateau.plots import EpsilonOverStepsDisplay, lower_over_steps
-    from dplateau.plots.lower import lower_count
+    from dplateau.plots import EpsilonOverStepsDisplay
 
     longest = run.replace(steps=int(steps.max()))
     bounds = [bound for bound in BOUNDS if bound.sound and bound.refusal(longest) is None]
@@ -143,8 +143,9 @@ def _over_steps(run: Run, delta: float, steps: IntArray, *, lower: bool) -> Epsi
 
 
 def _over_records(run: Run, delta: float, positions: IntArray, *, lower: bool) -> RecordDisplay:
-    from dplateau.plots import RecordDisplay, loss_per_record, lower_over_records
-    from dplateau.plots.lower import lower_count
+    from dplateau.audit.lower_curves import lower_count, lower_over_records
+    from dplateau.certificates import loss_per_record
+    from dplateau.plots import RecordDisplay
 
     points = positions.size + (lower_count(run, positions) if lower else 0)
     with progress_bar("points", points) as advance:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from dplateau.cli.files import write_whole
 from dplateau.cli.options import (
     _LOSS_FLAGS,
     CLAIM_PANEL,
@@ -24,6 +23,7 @@ from dplateau.cli.options import (
     _parameter,
 )
 from dplateau.errors import InvalidInput
+from dplateau.ground.files import write_whole
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:

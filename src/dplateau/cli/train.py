@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.files import read_text, write_whole
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL
 from dplateau.errors import InvalidInput
+from dplateau.ground.files import read_text, write_whole
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:

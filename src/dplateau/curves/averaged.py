@@ -11,10 +11,10 @@ import numpy as np
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
 from dplateau.curves.loss import LARGEST_TARGET, SMALLEST_TARGET, next_target
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.loss_family import LossFamily, compose_family
 from dplateau.numerics.pairs import DominatingPair
 from dplateau.numerics.solve import smallest_where
-from dplateau.numerics.types import FloatArray
 
 _ROUND_UP = 1 + 1e-12
 

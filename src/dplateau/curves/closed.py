@@ -16,9 +16,9 @@ from dplateau.curves.base import (
     checked_size,
 )
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics import normal
 from dplateau.numerics.pairs import DominatingPair, LaplacePair, PoissonPair
-from dplateau.numerics.types import FloatArray
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from dplateau.curves.base import (
     checked_size,
 )
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.solve import smallest_where
-from dplateau.numerics.types import FloatArray
 
 _ROUND_UP = 1 + 1e-13
 # Deltas tried where only epsilon(delta) has a formula: any list is valid.

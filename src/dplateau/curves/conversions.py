@@ -47,8 +47,8 @@ import numpy as np
 from scipy.special import gammainc
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.numerics.solve import UNIT_ROUNDOFF, bracketed_roots, exp_up, unwrap
-from dplateau.numerics.types import BoolArray, FloatArray
 
 __all__ = [
     "CONVERSIONS",

@@ -10,9 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.pairs import DominatingPair
 from dplateau.numerics.privacy_loss import PldResult, compose_pairs
-from dplateau.numerics.types import FloatArray
 
 Parts = tuple[tuple[DominatingPair, int], ...]
 # Deltas between which a composition is centred; outside, the last one is still valid, only looser.

@@ -15,7 +15,7 @@ from dplateau.curves.base import (
     checked_order,
 )
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 
 @dataclass(frozen=True)

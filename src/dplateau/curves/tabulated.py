@@ -13,8 +13,8 @@ import numpy as np
 
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
 from dplateau.errors import NotApplicable
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
-from dplateau.numerics.types import FloatArray
 
 # Rows of a table, placed evenly in epsilon and evenly in log delta: the first follow the middle of
 # a law, the others a long tail.

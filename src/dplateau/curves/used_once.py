@@ -15,9 +15,9 @@ import numpy as np
 
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.normal import laplace_delta, log_gaussian_delta
-from dplateau.numerics.solve import UNIT_ROUNDOFF, exp_up, smallest_where
-from dplateau.numerics.types import FloatArray
+from dplateau.numerics.solve import UNIT_ROUNDOFF, exp_up, geometric_sum, smallest_where
 
 NoiseKind = Literal["gaussian", "laplace"]
 _ROUND_UP = 1 + 1e-12
@@ -175,8 +175,7 @@ def geometric_sums(log_factor: float, counts: FloatArray) -> FloatArray:
     if log_factor == 0:
         return counts
     with np.errstate(over="ignore"):
-        sums = np.expm1(counts * log_factor) / math.expm1(log_factor)
-    return np.asarray(sums * _ROUND_UP)
+        return geometric_sum(-log_factor, counts) * _ROUND_UP
 
 
 def searched_epsilon(curve: PrivacyCurve, delta: float) -> float:

@@ -17,7 +17,7 @@ from dplateau.algorithms import (
 from dplateau.algorithms.schedule import PerStep
 from dplateau.engines.randomness import Randomness
 from dplateau.engines.records import ALL, Rows
-from dplateau.numerics.types import IntArray
+from dplateau.ground.types import IntArray
 
 AHEAD, ROWS_AHEAD = 32, 1 << 15
 

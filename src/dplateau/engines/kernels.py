@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.numerics.compiled import compiled, compiled_in_any_order
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.compiled import compiled, compiled_in_any_order
+from dplateau.ground.types import FloatArray, IntArray
 
 Reals = npt.NDArray[np.floating[Any]]
 Indices = npt.NDArray[np.integer[Any]]

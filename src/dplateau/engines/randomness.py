@@ -20,7 +20,7 @@ import numpy.typing as npt
 from dplateau.engines._binomial import binomial_thresholds
 from dplateau.engines.kernels import distinct_sets
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 Words = npt.NDArray[np.uint64]
 # Gaussians are made up to this many at a time: a few per call would cost more in calls than in

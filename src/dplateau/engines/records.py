@@ -22,8 +22,8 @@ from threadpoolctl import ThreadpoolController
 from dplateau.engines import kernels
 from dplateau.engines.rows import Dense, Sparse, blocks, check_features, is_sparse, row_norms
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import Link, Loss, ScalarLoss, Scores, Softmax
-from dplateau.numerics.types import FloatArray, IntArray
 
 Rows = slice | IntArray
 ALL = slice(None)

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, csr_matrix, issparse
 
-from dplateau.algorithms import _check
 from dplateau.engines.kernels import squared_norms
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 
 Dense = npt.NDArray[np.floating[Any]]
 Sparse = Any  # a CSR matrix or array of scipy
@@ -83,7 +83,7 @@ def scale_rows(features: Features, norm: float, *, out: Dense | None = None) -> 
     array([[0.6, 0.8],
            [0.3, 0.4]])
     """
-    norm = _check.positive("norm", norm)
+    norm = checks.positive("norm", norm)
     check_features(features)
     rows = cast(Any, features)
     if is_sparse(rows):

@@ -17,8 +17,8 @@ from dplateau.engines.kernels import advance
 from dplateau.engines.randomness import Randomness, SecureRandomness
 from dplateau.engines.records import ArrayRecords, ChunkRecords, Chunks, Records
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Loss
-from dplateau.numerics.types import FloatArray
 
 Progress = Callable[[int, int], None]
 SECONDS_BETWEEN_REPORTS = 0.3

@@ -20,7 +20,6 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
-    _check,
     refuse_batches,
 )
 from dplateau.bounds.base import Assumption
@@ -31,7 +30,8 @@ from dplateau.estimators import disclosures
 from dplateau.estimators.progress import progress_of
 from dplateau.estimators.rows import RowMap, bounds_of_columns
 from dplateau.estimators.targets import Task
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person
 
@@ -217,7 +217,7 @@ class PrivateLinearModel(BaseEstimator):
         """Return the public number of records."""
         if self.n_public is None:
             return rows
-        slots = _check.whole("n_public", self.n_public)
+        slots = checks.whole("n_public", self.n_public)
         if isinstance(self.algorithm, Run) and _is_ordered(self.algorithm):
             raise InvalidInput(
                 f"n_public={slots} with batches in a fixed order: a record that is absent would "
@@ -230,7 +230,7 @@ class PrivateLinearModel(BaseEstimator):
     def _delta(self, slots: int) -> float:
         if self.delta is None:
             return min(DEFAULT_DELTA, 1.0 / slots)
-        delta = _check.probability("delta", self.delta)
+        delta = checks.probability("delta", self.delta)
         if delta > 1.0 / slots:
             raise InvalidInput(
                 f"delta={delta:g} exceeds 1/n = {1.0 / slots:.3g}, which would allow releasing a "

@@ -17,8 +17,8 @@ from dplateau.bounds.base import Assumption
 from dplateau.estimators import disclosures
 from dplateau.estimators.base import FLOATS, PrivateLinearModel
 from dplateau.estimators.targets import Task, class_numbers, known_classes, seen_classes
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Loss, OneVersusRest, SmoothedHinge
-from dplateau.numerics.types import FloatArray
 from dplateau.planning.model import HINGE_WIDTH
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dplateau.estimators.classifiers import PrivateLogisticRegression
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 TEST_SHARE = 0.2
 

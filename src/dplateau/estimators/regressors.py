@@ -8,12 +8,13 @@ from typing import Any
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from dplateau.algorithms import Run, _check
+from dplateau.algorithms import Run
 from dplateau.estimators.base import FLOATS, PrivateLinearModel
 from dplateau.estimators.targets import TargetRange, Task
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Huber as HuberLoss
 from dplateau.losses import Loss
-from dplateau.numerics.types import FloatArray
 
 # Half the range is a residual that most records stay within; a quarter of it resists outliers.
 DEFAULT_THRESHOLD_SHARE = 0.25
@@ -165,4 +166,4 @@ class PrivateHuberRegressor(PrivateRegressor):
     def _loss(self) -> str | Loss:
         if self.threshold is None:
             return HuberLoss(DEFAULT_THRESHOLD_SHARE)
-        return HuberLoss(_check.positive("threshold", self.threshold) / self._range.half)
+        return HuberLoss(checks.positive("threshold", self.threshold) / self._range.half)

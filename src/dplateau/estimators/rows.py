@@ -10,7 +10,7 @@ from scipy.sparse import csr_array, hstack, issparse
 
 from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 from dplateau.losses import Loss
-from dplateau.numerics.types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,9 +46,9 @@ class TargetRange:
         Without an intercept a model cannot learn an offset, and the range stays centred at 0.
         """
         if np.ndim(target_bound) == 0:
-            return cls(0.0, _check.positive("target_bound", target_bound))
+            return cls(0.0, checks.positive("target_bound", target_bound))
         try:
-            low, high = (_check.real("target_bound", side) for side in target_bound)
+            low, high = (checks.real("target_bound", side) for side in target_bound)
         except (TypeError, ValueError):
             raise InvalidInput(
                 f"target_bound must be a number or a pair (low, high); got {target_bound!r}"

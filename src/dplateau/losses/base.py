@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Domain, LossGeometry, _check
+from dplateau.algorithms import Domain, LossGeometry
+from dplateau.ground import checks
 
 # Scores keep the precision of the features that they came from.
 Scores = npt.NDArray[np.floating[Any]]
@@ -58,7 +59,7 @@ class Loss(ABC):
 
 def norm_and_limit(feature_norm: float, clip: float | None) -> tuple[float, float]:
     """Return X and the largest derivative that a row of that norm may have (infinite if none)."""
-    norm = _check.positive("feature_norm", feature_norm)
+    norm = checks.positive("feature_norm", feature_norm)
     if clip is None:
         return norm, float("inf")
-    return norm, _check.positive("clip", clip) / norm
+    return norm, checks.positive("clip", clip) / norm

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 from dplateau.losses import links
 from dplateau.losses.base import Scores
 from dplateau.losses.links import Link
@@ -108,7 +108,7 @@ class Pinball(Regressor, Corner):
 
     def __post_init__(self) -> None:
         """Check the quantile."""
-        _check.put(self, "quantile", _check.probability("quantile", self.quantile))
+        checks.put(self, "quantile", checks.probability("quantile", self.quantile))
 
     @property
     def slopes(self) -> tuple[float, float]:
@@ -134,7 +134,7 @@ class MoreauSmoothed(ScalarLoss):
                 "MoreauSmoothed takes a loss with a proximal point (Hinge, Absolute, Pinball or "
                 f"your own NonsmoothLoss); got {self.loss!r}"
             )
-        _check.put(self, "width", _check.positive("width", self.width))
+        checks.put(self, "width", checks.positive("width", self.width))
 
     @property
     def slopes(self) -> tuple[float, float]:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import LossGeometry, _check
+from dplateau.algorithms import LossGeometry
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
 from dplateau.losses.base import Loss, Scores, norm_and_limit
 from dplateau.losses.scalar import Classifier
 
@@ -37,7 +38,7 @@ class OneVersusRest(Loss):
                 f"OneVersusRest takes a link for targets -1 and 1 (Logistic, SmoothedHinge ...); "
                 f"got {self.link!r}"
             )
-        _check.put(self, "n_classes", _check.whole("n_classes", self.n_classes, least=2))
+        checks.put(self, "n_classes", checks.whole("n_classes", self.n_classes, least=2))
 
     @property
     def n_outputs(self) -> int:

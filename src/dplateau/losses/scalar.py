@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Ball, Domain, Holder, LossGeometry, _check
+from dplateau.algorithms import Ball, Domain, Holder, LossGeometry
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 from dplateau.losses import links
 from dplateau.losses.base import Loss, Scores, norm_and_limit
 from dplateau.losses.links import Link
@@ -141,7 +142,7 @@ class Huber(Regressor, LinkedLoss):
 
     def __post_init__(self) -> None:
         """Check the threshold."""
-        _check.put(self, "threshold", _check.positive("threshold", self.threshold))
+        checks.put(self, "threshold", checks.positive("threshold", self.threshold))
 
     @property
     def link(self) -> Link:
@@ -172,8 +173,8 @@ class SquaredOnBall(Regressor, LinkedLoss):
 
     def __post_init__(self) -> None:
         """Check both bounds."""
-        _check.put(self, "radius", _check.positive("radius", self.radius))
-        _check.put(self, "target_bound", _check.nonnegative("target_bound", self.target_bound))
+        checks.put(self, "radius", checks.positive("radius", self.radius))
+        checks.put(self, "target_bound", checks.nonnegative("target_bound", self.target_bound))
 
     @property
     def link(self) -> Link:
@@ -216,7 +217,7 @@ class SmoothedHinge(Classifier, LinkedLoss):
 
     def __post_init__(self) -> None:
         """Check the width."""
-        _check.put(self, "width", _check.positive("width", self.width))
+        checks.put(self, "width", checks.positive("width", self.width))
 
     @property
     def link(self) -> Link:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import LossGeometry, _check
+from dplateau.algorithms import LossGeometry
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 from dplateau.losses.base import Loss, Scores, norm_and_limit
 
 
@@ -33,7 +34,7 @@ class Softmax(Loss):
 
     def __post_init__(self) -> None:
         """Check the number of classes."""
-        _check.put(self, "n_classes", _check.whole("n_classes", self.n_classes, least=2))
+        checks.put(self, "n_classes", checks.whole("n_classes", self.n_classes, least=2))
 
     @property
     def n_outputs(self) -> int:

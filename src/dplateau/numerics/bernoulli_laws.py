@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # The least that the rounding of transforms may cost; Chernoff's inequality bounds smaller tails.
 _ROUND_OFF = 1e-14

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
+from dplateau.ground.types import FloatArray
 from dplateau.numerics import privacy_loss as pl
 from dplateau.numerics.pairs import DominatingPair, Order
 from dplateau.numerics.privacy_loss import ComposedLoss, LossPmf
-from dplateau.numerics.types import FloatArray
 
 ORDERS: tuple[Order, ...] = ("remove", "add")
 _MOST_CELLS = 1 << 20

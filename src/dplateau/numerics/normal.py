@@ -30,8 +30,8 @@ import numpy as np
 from scipy.special import erfcx, ndtr, ndtri, ndtri_exp
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.numerics.solve import UNIT_ROUNDOFF, exp_up, round_up, unwrap
-from dplateau.numerics.types import BoolArray, FloatArray
 
 __all__ = [
     "gaussian_delta",

@@ -18,8 +18,8 @@ import numpy as np
 from scipy import special
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.normal import log_gaussian_delta
-from dplateau.numerics.types import FloatArray
 
 __all__ = ["DominatingPair", "LaplacePair", "Order", "PoissonPair", "SubsampledGaussianPair"]
 

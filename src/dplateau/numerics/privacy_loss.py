@@ -18,8 +18,8 @@ import numpy as np
 from scipy import fft
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.pairs import DominatingPair, Order
-from dplateau.numerics.types import FloatArray, IntArray
 
 # Relative allowance for a short chain of roundings: 32 unit roundoffs.
 _ROUND: Final = 16.0 * float(np.finfo(np.float64).eps)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from scipy.special import gammaln
 
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # Real orders are integrated up to here; above it only whole orders are used (the binomial sum).
 LARGEST_REAL_ORDER = 64.0

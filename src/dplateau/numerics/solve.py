@@ -15,26 +15,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, TypeVar, cast
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 __all__ = [
     "UNIT_ROUNDOFF",
     "bracketed_roots",
     "exp_up",
+    "geometric_sum",
     "largest_integer",
     "largest_where",
     "log_add_exp",
     "log_expm1",
-    "log_sub_exp",
     "round_down",
     "round_up",
-    "safe_root",
     "smallest_integer",
     "smallest_where",
     "unwrap",
@@ -95,7 +93,7 @@ def exp_up(log_value: Number) -> Number:
     return cast("Number", unwrap(np.where(array == -np.inf, 0.0, value)))
 
 
-# --- sums and differences of exponentials ------------------------------------------------------
+# --- sums of exponentials ----------------------------------------------------------------------
 
 
 def log_add_exp(first: Number | float, second: Number | float) -> Number:
@@ -107,24 +105,19 @@ def log_add_exp(first: Number | float, second: Number | float) -> Number:
     return cast("Number", unwrap(np.asarray(np.logaddexp(first, second), dtype=np.float64)))
 
 
-def log_sub_exp(larger: Number | float, smaller: Number | float) -> Number:
-    """Return log(e^larger - e^smaller) for ``larger >= smaller``; equal arguments give ``-inf``.
+def geometric_sum(rate: float, count: Number) -> Number:
+    """Return 1 + x + ... + x^(count-1) for x = e^-rate, stably and not rounded up.
 
-    >>> round(log_sub_exp(math.log(5.0), math.log(3.0)), 6)
-    0.693147
+    >>> round(geometric_sum(math.log(2.0), 3), 6)
+    1.75
     """
-    high, low = np.broadcast_arrays(
-        np.asarray(larger, dtype=np.float64), np.asarray(smaller, dtype=np.float64)
-    )
-    if not np.all(high >= low):
-        raise InvalidInput(
-            "log_sub_exp needs larger >= smaller in every entry: the logarithm of a negative "
-            f"difference was asked for (first {larger!r}, second {smaller!r})"
-        )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = high + np.log(-np.expm1(low - high))
-    # inf - inf has no value of its own: e^inf - e^inf and 0 - 0 are both read as "equal".
-    return cast("Number", unwrap(np.where(high == low, -np.inf, value)))
+    if rate == 0:
+        return count * 1.0
+    if math.isinf(rate):
+        return cast("Number", unwrap(np.asarray(np.asarray(count) > 0, dtype=np.float64)))
+    # Each kind keeps its own exponential: the two differ in the last digit.
+    expm1 = np.expm1 if isinstance(count, np.ndarray) else math.expm1
+    return expm1(-rate * count) / math.expm1(-rate)
 
 
 def log_expm1(value: Number) -> Number:
@@ -206,48 +199,6 @@ def _between(one: float, other: float) -> float:
     if small > 0.0 and (one > 0.0) is (other > 0.0) and large > 4.0 * small:
         return math.copysign(math.sqrt(small) * math.sqrt(large), one)
     return one + (other - one) / 2.0
-
-
-def safe_root(
-    function: Callable[[float], float],
-    lo: float,
-    hi: float,
-    *,
-    safe: Literal["above", "below"],
-) -> float:
-    """Return a point next to the root of a monotone ``function`` at which it is not positive.
-
-    ``safe="above"``: the function decreases, and the answer is the root or slightly above it.
-    ``safe="below"``: it increases, and the answer is the root or slightly below it.  Brent's
-    method finds the neighbourhood; growing steps towards the safe end then stop at the first point
-    where ``function(x) <= 0`` as evaluated, so rounding noise cannot leave the answer outside.
-
-    >>> root = safe_root(lambda x: 2.0 - x * x, 0.0, 2.0, safe="above")
-    >>> 2.0 - root * root <= 0.0
-    True
-    """
-    inside, outside = (hi, lo) if safe == "above" else (lo, hi)
-    if function(outside) <= 0.0:
-        return outside
-    if not function(inside) <= 0.0:
-        raise InvalidInput(
-            f"the function is still positive at the safe end {inside!r} of the bracket "
-            f"[{lo!r}, {hi!r}]; move that end outwards"
-        )
-    guess = float(brentq(function, lo, hi, xtol=1e-300, rtol=4.0 * np.finfo(float).eps))
-    return _walk(function, guess, inside)
-
-
-def _walk(function: Callable[[float], float], start: float, inside: float) -> float:
-    """Step from ``start`` towards ``inside`` by growing steps until the function is <= 0."""
-    step = 2.0 * UNIT_ROUNDOFF * max(abs(start), 1e-300)
-    point = start
-    while not function(point) <= 0.0:
-        point = point + step if inside > point else point - step
-        step *= 2.0
-        if (point >= inside) is not (start >= inside):
-            return inside
-    return point
 
 
 def bracketed_roots(

@@ -18,8 +18,8 @@ from functools import lru_cache
 import numpy as np
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
 from dplateau.numerics.pairs import LossCells, Order
-from dplateau.numerics.types import FloatArray
 
 # Beyond this epsilon e^epsilon leaves the range of floating-point numbers.
 WIDEST_EPSILON = 700.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.algorithms.schedule import values_over
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 # How fast the shares of the directions fall, in each reference problem.
 SPECTRUM_POWERS = (0.0, 1.0, 2.0)

@@ -6,8 +6,9 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dplateau.algorithms import LossGeometry, _check
+from dplateau.algorithms import LossGeometry
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 from dplateau.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax
 
 LOSSES = ("logistic", "hinge", "squared", "huber")
@@ -70,13 +71,13 @@ def model_of(
     target_bound: float,
 ) -> Model:
     """Return the model that a name stands for."""
-    norm = _check.positive("data_norm", data_norm)
+    norm = checks.positive("data_norm", data_norm)
     intercept = INTERCEPT_SHARE * norm if fit_intercept else 0.0
     if isinstance(loss, Loss):
         return Model(loss, norm, intercept)
-    name = _check.choice("loss", loss, LOSSES)
-    classes = _check.whole("n_classes", n_classes, least=2)
-    bound = _check.positive("target_bound", target_bound)
+    name = checks.choice("loss", loss, LOSSES)
+    classes = checks.whole("n_classes", n_classes, least=2)
+    bound = checks.positive("target_bound", target_bound)
     if name == "logistic":
         if classes > 2:
             return Model(Softmax(classes), norm, intercept, SOFTMAX_CUT)

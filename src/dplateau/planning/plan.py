@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from dplateau.algorithms import Run, _check
+from dplateau.algorithms import Run
 from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 from dplateau.losses import Loss
 from dplateau.planning.model import Model, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
@@ -93,15 +94,15 @@ def plan(
     ('NoisyGD', True)
     """
     task = Task(
-        n=_check.whole("n", n),
-        d=_check.whole("d", d),
-        epsilon=_check.positive("epsilon", epsilon),
-        delta=_check.probability("delta", delta),
-        neighbors=cast(Neighbors, _check.choice("neighbors", neighbors, NEIGHBORS)),
+        n=checks.whole("n", n),
+        d=checks.whole("d", d),
+        epsilon=checks.positive("epsilon", epsilon),
+        delta=checks.probability("delta", delta),
+        neighbors=cast(Neighbors, checks.choice("neighbors", neighbors, NEIGHBORS)),
         max_records_per_person=records_per_person(max_records_per_person, n),
         passes=None
         if compute_budget is None
-        else _check.positive("compute_budget", compute_budget),
+        else checks.positive("compute_budget", compute_budget),
         model=model_of(
             loss,
             n_classes,
@@ -126,7 +127,7 @@ def plan(
 
 def records_per_person(stated: object, n: int) -> int:
     """Return the most records that a person has, refusing what cannot be."""
-    most = _check.whole("max_records_per_person", stated)
+    most = checks.whole("max_records_per_person", stated)
     if most > n:
         raise InvalidInput(
             f"max_records_per_person={most}, but there are n={n} records; use at most {n}"

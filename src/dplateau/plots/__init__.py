@@ -10,64 +10,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dplateau.plots.audit import AuditDisplay
     from dplateau.plots.canvas import SUFFIXES, Display
     from dplateau.plots.comparison import ComparisonDisplay
-    from dplateau.plots.draws import MarginalDisplay, TraceDisplay
-    from dplateau.plots.lower import LowerPoints, lower_over_records, lower_over_steps
-    from dplateau.plots.mixing import MixingDisplay
-    from dplateau.plots.over_steps import EpsilonOverStepsDisplay
-    from dplateau.plots.per_record import LossPerRecord, loss_per_record
-    from dplateau.plots.places import record_positions, step_counts
+    from dplateau.plots.over_steps import EpsilonOverStepsDisplay, TightnessDisplay
     from dplateau.plots.records import RecordDisplay
-    from dplateau.plots.table import Column, CurveTable
-    from dplateau.plots.tightness import TightnessDisplay
-    from dplateau.plots.tradeoff import TradeoffDisplay
+    from dplateau.plots.sampling import MarginalDisplay, MixingDisplay, TraceDisplay
+    from dplateau.plots.tradeoff import AuditDisplay, TradeoffDisplay
 
 _HOMES = {
-    "AuditDisplay": "audit",
+    "AuditDisplay": "tradeoff",
     "SUFFIXES": "canvas",
     "Display": "canvas",
     "ComparisonDisplay": "comparison",
-    "MarginalDisplay": "draws",
-    "TraceDisplay": "draws",
-    "LowerPoints": "lower",
-    "lower_over_records": "lower",
-    "lower_over_steps": "lower",
-    "MixingDisplay": "mixing",
+    "MarginalDisplay": "sampling",
+    "TraceDisplay": "sampling",
+    "MixingDisplay": "sampling",
     "EpsilonOverStepsDisplay": "over_steps",
-    "LossPerRecord": "per_record",
-    "loss_per_record": "per_record",
-    "record_positions": "places",
-    "step_counts": "places",
     "RecordDisplay": "records",
-    "Column": "table",
-    "CurveTable": "table",
-    "TightnessDisplay": "tightness",
+    "TightnessDisplay": "over_steps",
     "TradeoffDisplay": "tradeoff",
 }
 
 __all__ = [
     "SUFFIXES",
     "AuditDisplay",
-    "Column",
     "ComparisonDisplay",
-    "CurveTable",
     "Display",
     "EpsilonOverStepsDisplay",
-    "LossPerRecord",
-    "LowerPoints",
     "MarginalDisplay",
     "MixingDisplay",
     "RecordDisplay",
     "TightnessDisplay",
     "TraceDisplay",
     "TradeoffDisplay",
-    "loss_per_record",
-    "lower_over_records",
-    "lower_over_steps",
-    "record_positions",
-    "step_counts",
 ]
 
 

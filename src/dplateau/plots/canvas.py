@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,16 +89,5 @@ class Display(ABC):
         """Write the picture (.png, .svg or .pdf); no reader ever sees half a file."""
         place = Path(path)
         content = self.to_bytes(checked_suffix(place))
-        try:
-            _replace(place, content)
-        except OSError as error:
-            raise InvalidInput(f"cannot write {place}: {error.strerror}") from None
+        write_whole(place, content)
         return place
-
-
-def _replace(place: Path, content: bytes) -> None:
-    """Write beside ``place``, then rename."""
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as folder:
-        whole = Path(folder) / place.name
-        whole.write_bytes(content)
-        os.replace(whole, place)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from dplateau.certificates import Comparison, ComparisonRow
 from dplateau.plots.canvas import Display
-from dplateau.plots.palette import QUIET
-from dplateau.plots.strokes import HOLDS_HIDDEN, HOLDS_RELEASED, draw_frame, place_key
+from dplateau.plots.lines import HOLDS_HIDDEN, HOLDS_RELEASED, QUIET, draw_frame, place_key
 from dplateau.plots.words import in_short, rounded_up, wrapped
 
 if TYPE_CHECKING:

@@ -7,22 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dplateau.audit.lower_curves import LowerPoints, lower_at
+from dplateau.certificates.curve_table import CurveTable
+from dplateau.certificates.per_record import LossPerRecord
 from dplateau.errors import InvalidInput
 from dplateau.plots.canvas import Display
-from dplateau.plots.end_labels import EndLabel, write_end_labels
-from dplateau.plots.lower import LowerPoints, lower_at
-from dplateau.plots.palette import looks
-from dplateau.plots.per_record import LossPerRecord
-from dplateau.plots.strokes import (
+from dplateau.plots.lines import (
+    EndLabel,
     draw_frame,
     draw_key,
     draw_line,
     draw_lower,
     last_finite,
+    looks,
     positive,
     with_best_bold,
+    write_end_labels,
 )
-from dplateau.plots.table import CurveTable
 from dplateau.plots.words import in_short, rounded_up, wrapped
 
 if TYPE_CHECKING:

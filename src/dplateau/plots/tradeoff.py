@@ -1,4 +1,4 @@
-"""What a claim leaves to an attacker: missed records over false alarms."""
+"""What a claim leaves to an attacker, and what an audit saw: missed records over false alarms."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dplateau.audit.monte_carlo import AuditReport
+from dplateau.audit.monte_carlo_rates import Claim
 from dplateau.certificates import Certificate
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.plots.canvas import Display
-from dplateau.plots.palette import FORBIDDEN_AREA, QUIET, looks
-from dplateau.plots.strokes import draw_frame
-from dplateau.plots.words import in_short, rounded_up, wrapped
+from dplateau.plots.lines import FORBIDDEN_AREA, LOWER, QUIET, draw_frame, looks
+from dplateau.plots.words import in_short, rounded_down, rounded_up, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,3 +70,94 @@ class TradeoffDisplay(Display):
         ax.legend(loc="upper right", frameon=False, fontsize=8.5)
         if float(np.interp(0.36, self.alpha, self.beta)) > 0.1:
             ax.text(0.04, 0.04, "no attack reaches here", fontsize=8.5, style="italic", color=QUIET)
+
+
+_ALARM = "#D55E00"
+
+
+@dataclass(frozen=True, eq=False)
+class AuditDisplay(Display):
+    """The claimed trade-off curve, and the error rates at each threshold of an audit.
+
+    ``false_alarms`` and ``misses`` are the shares seen. With the audit's confidence the true rates
+    are at most ``most_false_alarms`` and ``most_misses``, at all thresholds together. A claim is
+    refuted where even that corner lies below the curve.
+    """
+
+    alpha: FloatArray
+    beta: FloatArray
+    false_alarms: FloatArray
+    misses: FloatArray
+    most_false_alarms: FloatArray
+    most_misses: FloatArray
+    violated: BoolArray
+    label: str
+    title: str
+
+    @classmethod
+    def from_report(cls, report: AuditReport, certificate: Claim, points: int = 49) -> AuditDisplay:
+        """Take rates from the report and the curve from the certificate that was audited."""
+        claim = (certificate.claimed_epsilon, certificate.claimed_delta)
+        if claim != (report.claimed_epsilon, report.claimed_delta):
+            raise InvalidInput(
+                f"the report is about a claim of epsilon {report.claimed_epsilon:g} at delta "
+                f"{report.claimed_delta:g}; the certificate claims {claim[0]:g} at {claim[1]:g}"
+            )
+        alpha = np.linspace(0.0, 1.0, points) ** 2
+        return cls(
+            alpha=alpha,
+            beta=np.array([certificate.curve.tradeoff(float(rate)) for rate in alpha]),
+            false_alarms=np.array([p.hits_neighbor / report.tested for p in report.points]),
+            misses=np.array([1 - p.hits_data / report.tested for p in report.points]),
+            most_false_alarms=np.array([p.most_neighbor for p in report.points]),
+            most_misses=np.array([1 - p.least_data for p in report.points]),
+            violated=np.array([p.violated for p in report.points]),
+            label=f"claim: epsilon {rounded_up(claim[0], 4)} at delta {claim[1]:g}",
+            title=f"Claim {report.verdict}: {report.runs} runs on each of two neighbours, "
+            f"confidence {report.confidence:g}\n"
+            f"epsilon is at least {rounded_down(report.epsilon_lower_bound)} "
+            f"at delta {claim[1]:g}",
+        )
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height of a new figure, in inches: square axes."""
+        return 5.8, 6.2
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the claim's curve, what no attack may reach, and every threshold."""
+        look = looks([True], [0.0])[0]
+        ax.fill_between(self.alpha, 0.0, self.beta, color=FORBIDDEN_AREA, linewidth=0, zorder=0.5)
+        ax.plot([0.0, 1.0], [1.0, 0.0], color=QUIET, ls="--", lw=1.2, label="nothing is learnt")
+        ax.plot(self.alpha, self.beta, color=look.colour, lw=2.4, label=self.label)
+        self._draw_thresholds(ax, ~self.violated, LOWER, "rates seen, and their upper bounds")
+        self._draw_thresholds(ax, self.violated, _ALARM, "rates that refute the claim")
+        ax.set_xlim(0, 1)
+        ax.set_ylim(0, 1)
+        ax.set_aspect("equal")
+        draw_frame(
+            ax,
+            self.title,
+            "false-positive rate of the attack",
+            "false-negative rate of the attack",
+        )
+        ax.legend(loc="upper right", frameon=False, fontsize=8.5)
+
+    def _draw_thresholds(self, ax: Axes, chosen: BoolArray, colour: str, label: str) -> None:
+        if not np.any(chosen):
+            return
+        x, y = self.false_alarms[chosen], self.misses[chosen]
+        right, up = self.most_false_alarms[chosen] - x, self.most_misses[chosen] - y
+        ax.errorbar(
+            x,
+            y,
+            xerr=[np.zeros_like(right), right],
+            yerr=[np.zeros_like(up), up],
+            fmt="o",
+            color=colour,
+            markersize=3.6,
+            elinewidth=1.1,
+            clip_on=False,
+            label=label,
+            zorder=3,
+        )

@@ -14,7 +14,7 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.sampling.secure import Source
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
-from dplateau.numerics.types import FloatArray, IntArray
 from dplateau.sampling.step_law import StepLaw, squared
 
 # Blocks of steps with jumps (h > 0) are not made longer than this: their plans list every shift.

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Ball, Body, Box, Domain, _check
+from dplateau.algorithms import Ball, Body, Box, Domain
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 
 
 class OffCenterBall(Body):
@@ -35,8 +36,8 @@ class OffCenterBall(Body):
             return middle + inner.project(point - middle)
 
         super().__init__(inner.diameter, project)
-        _check.put(self, "radius", inner.radius)
-        _check.put(self, "center", middle)
+        checks.put(self, "radius", inner.radius)
+        checks.put(self, "center", middle)
 
     @property
     def dimension(self) -> int:
@@ -55,11 +56,11 @@ class Simplex(Body):
     scale: float
 
     def __init__(self, dimension: int, scale: float = 1.0) -> None:
-        size = _check.whole("dimension", dimension, least=2)
-        total = _check.positive("scale", scale)
+        size = checks.whole("dimension", dimension, least=2)
+        total = checks.positive("scale", scale)
         super().__init__(math.sqrt(2) * total, lambda point: onto_simplex(point, total))
-        _check.put(self, "dimension", size)
-        _check.put(self, "scale", total)
+        checks.put(self, "dimension", size)
+        checks.put(self, "scale", total)
 
 
 def onto_simplex(points: FloatArray, scale: float) -> FloatArray:

@@ -7,9 +7,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Domain, _check
+from dplateau.algorithms import Domain
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 from dplateau.sampling.bodies import check_projection, random_points
 from dplateau.sampling.mixing import certify_mixing, proposed_steps
 from dplateau.sampling.mixing_certificate import MixingCertificate
@@ -54,8 +55,8 @@ def sample(
     >>> drawn.draws.shape, drawn.warmup
     ((4, 500, 1), 61)
     """
-    kept, every = _check.whole("n_samples", n_samples), _check.whole("thin", thin)
-    count = _check.whole("chains", chains)
+    kept, every = checks.whole("n_samples", n_samples), checks.whole("thin", thin)
+    count = checks.whole("chains", chains)
     generator = np.random.default_rng(seed)
     sampler = LangevinSampler.of(
         potential,
@@ -105,12 +106,12 @@ def _certificate(
     sampler: LangevinSampler, warmup: int | None, tv: float
 ) -> MixingCertificate | None:
     if warmup is not None:
-        steps = _check.whole("warmup", warmup, least=0)
+        steps = checks.whole("warmup", warmup, least=0)
         try:
             return certify_mixing(sampler.run, steps=steps) if steps else None
         except NotApplicable:
             return None  # the user chose the warm-up, so no claim is needed
-    level = _check.probability("tv", tv)
+    level = checks.probability("tv", tv)
     steps = proposed_steps(sampler.run, level)
     if steps > _LONGEST_WARMUP:
         raise NotApplicable(

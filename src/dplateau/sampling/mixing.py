@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import Run, _check
+from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.numerics.solve import exp_up, log_add_exp, round_up
-from dplateau.numerics.types import FloatArray, IntArray
 from dplateau.sampling.blocks import MOST_STEPS, Partition, Proposals, even, log_tv, shortest
 from dplateau.sampling.mixing_certificate import MixingCertificate
 from dplateau.sampling.step_law import StepLaw, step_law
@@ -45,9 +46,9 @@ def certify_mixing(
     if not law.is_constant:
         return _scheduled(run, law, tv, steps)
     if tv is None:
-        count = run.steps if steps is None else _check.whole("steps", steps)
+        count = run.steps if steps is None else checks.whole("steps", steps)
         return _made(run, law, even(Proposals(law), count))
-    return _reaching(run, law, _check.probability("tv", tv))
+    return _reaching(run, law, checks.probability("tv", tv))
 
 
 def tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray:
@@ -56,7 +57,7 @@ def tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray:
     if not law.is_constant:
         raise NotApplicable("a curve over the steps needs equal steps; yours has a schedule")
     proposals = Proposals(law)
-    counts = [_check.whole("steps", int(count)) for count in steps]
+    counts = [checks.whole("steps", int(count)) for count in steps]
     logs = [log_tv(proposals, even(proposals, count)) for count in counts]
     return np.minimum(1.0, np.exp(logs) * _MARGIN)
 

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run, _check, run_from_dict
+from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Citation
+from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
+from dplateau.ground.sealed import MIXING, from_text, open_sealed, seal, to_text
 
 if TYPE_CHECKING:
     from dplateau.verify import MixingVerification
 
-SCHEMA = "dplateau/mixing-certificate"
-SCHEMA_VERSION = 1
-FIELDS = (
-    "schema",
-    "schema_version",
-    "claimed_tv",
-    "steps",
-    "run",
-    "witness",
-    "assumptions",
-    "citation",
-)
 CITATIONS = (
     literature.bravo("Theorem 3.4 and section 4, by Gaussian trade-offs instead of Pinsker"),
     literature.this_library("docs/theory/mixing.md"),
@@ -71,9 +59,7 @@ class MixingCertificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the certificate as JSON-ready data."""
-        body: dict[str, Any] = {
-            "schema": SCHEMA,
-            "schema_version": SCHEMA_VERSION,
+        content = {
             "claimed_tv": self.claimed_tv,
             "steps": self.steps,
             "run": self.run.to_dict(),
@@ -81,29 +67,25 @@ class MixingCertificate:
             "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
             "citation": "; ".join(citation.short() for citation in CITATIONS),
         }
-        return {**body, "digest": digest(body)}
+        return seal(MIXING, content)
 
     def to_json(self) -> str:
         """Return the certificate as JSON text; floats keep every digit."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        return to_text(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> MixingCertificate:
         """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidInput(f"not a mixing certificate: the text is no JSON ({error})") from None
-        return cls.from_dict(found)
+        return cls.from_dict(from_text(text, MIXING))
 
     @classmethod
     def from_dict(cls, found: Any) -> MixingCertificate:
         """Read what :meth:`to_dict` returned."""
-        _check_envelope(found)
+        found = open_sealed(found, MIXING)
         try:
             return cls(
                 run=run_from_dict(found["run"]),
-                claimed_tv=_check.nonnegative("claimed_tv", found["claimed_tv"]),
+                claimed_tv=checks.nonnegative("claimed_tv", found["claimed_tv"]),
                 witness=dict(found["witness"]),
                 assumptions=tuple(Assumption(**item) for item in found["assumptions"]),
             )
@@ -120,30 +102,3 @@ class MixingCertificate:
             f"total variation at most {self.claimed_tv:.4g} after {self.steps} steps from any "
             f"start (blocks: {sizes})"
         )
-
-
-def _check_envelope(found: Any) -> None:
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-        raise InvalidInput(f"not a mixing certificate: the text lacks 'schema': '{SCHEMA}'")
-    version = found.get("schema_version")
-    if version != SCHEMA_VERSION:
-        raise InvalidInput(
-            f"mixing certificate of schema version {version!r}; this release reads {SCHEMA_VERSION}"
-        )
-    if found.get("digest") != digest(found):
-        raise InvalidInput("the certificate was altered after it was made: its digest differs")
-    missing = [name for name in FIELDS if name not in found]
-    if missing:
-        raise InvalidInput(f"not a whole mixing certificate: it lacks {missing[0]!r}")
-
-
-def digest(body: Mapping[str, Any]) -> str:
-    """Return a checksum of the certificate's own fields (it detects accidents, not forgers)."""
-    own = {name: body.get(name) for name in FIELDS}
-    text = json.dumps(own, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def citations() -> tuple[Citation, ...]:
-    """Return what mixing claims rest on."""
-    return CITATIONS

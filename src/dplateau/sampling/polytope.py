@@ -7,10 +7,11 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Body, _check
+from dplateau.algorithms import Body
 from dplateau.errors import InvalidInput
-from dplateau.numerics.compiled import compiled
-from dplateau.numerics.types import BoolArray, FloatArray
+from dplateau.ground import checks
+from dplateau.ground.compiled import compiled
+from dplateau.ground.types import BoolArray, FloatArray
 
 # Linear programs are solved to 1e-7: what they say of the diameter is rounded up by more.
 _WIDER = 1 + 1e-6
@@ -39,8 +40,8 @@ class Polytope(Body):
         super().__init__(
             _diameter(rows, limits, lower, upper), lambda point: onto_polytope(point, rows, limits)
         )
-        _check.put(self, "normals", rows)
-        _check.put(self, "offsets", limits)
+        checks.put(self, "normals", rows)
+        checks.put(self, "offsets", limits)
 
     @property
     def dimension(self) -> int:

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import LossGeometry, _check
+from dplateau.algorithms import LossGeometry
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from dplateau.losses import ScalarLoss
@@ -63,7 +64,7 @@ class Potential:
                 raise InvalidInput(f"{name} must be a function of points; got {found!r}")
         if not isinstance(self.geometry, LossGeometry):
             raise InvalidInput(f"geometry must be a LossGeometry; got {self.geometry!r}")
-        _check.put(self, "n", _check.whole("n", self.n))
+        checks.put(self, "n", checks.whole("n", self.n))
 
     @classmethod
     def from_loss(

@@ -18,7 +18,7 @@ from dplateau.algorithms import Domain, FixedSize, NoisySGD, Poisson, ProjectedL
 from dplateau.algorithms.release import Release, ReleaseName
 from dplateau.algorithms.schedule import values_over
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.sampling.batches import random_batches
 from dplateau.sampling.bodies import check_inside, dimension_of, projector
 from dplateau.sampling.potentials import Gradient, Potential, gradient_at

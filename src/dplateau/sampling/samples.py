@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.sampling.mixing_certificate import MixingCertificate
 from dplateau.sampling.sampler import LangevinSampler, LangevinState
 

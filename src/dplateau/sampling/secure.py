@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.engines import SecureRandomness
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 
 class SecureGenerator:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import FixedSize, Run, _check
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.algorithms import FixedSize, Run
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ def theorem_4_2(run: Run, tv: float) -> Published:
     >>> theorem_4_2(run, 0.01).steps
     700
     """
-    level = _check.probability("tv", tv)
+    level = checks.probability("tv", tv)
     reason = _why_not(run)
     if reason is not None:
         return Published(None, 0.0, reason)

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts.blocks import Lags, Plan
 
 _ORDERS = 12

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts.moduli import LINEAR, Modulus
 
 

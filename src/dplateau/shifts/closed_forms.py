@@ -13,16 +13,8 @@ import math
 import numpy as np
 
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.types import FloatArray
-
-
-def geometric_sum(rate: float, count: float) -> float:
-    """Return (1 - e^(-rate count)) / (1 - e^(-rate)), stably; the limit at rate 0 is count."""
-    if rate == 0:
-        return float(count)
-    if math.isinf(rate):
-        return 1.0 if count > 0 else 0.0
-    return math.expm1(-rate * count) / math.expm1(-rate)
+from dplateau.ground.types import FloatArray
+from dplateau.numerics.solve import geometric_sum
 
 
 def decay_rate(contraction: float) -> float:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import BoolArray, FloatArray
+from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.shifts.chain import Chain
 from dplateau.shifts.forward import forward_distance
 from dplateau.shifts.kernels import walk_plan

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.shifts.chain import Chain
 from dplateau.shifts.kernels import grown_often, walk_free
 

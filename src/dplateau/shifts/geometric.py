@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from dplateau.numerics.compiled import compiled
-from dplateau.numerics.types import BoolArray, FloatArray, IntArray
+from dplateau.ground.compiled import compiled
+from dplateau.ground.types import BoolArray, FloatArray, IntArray
 from dplateau.shifts.chain import Columns
 
 # Shifts below e^-600 are dropped: the next ones absorb what they would have.

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts.chain import Chain
 from dplateau.shifts.forward import forward_distances
 from dplateau.shifts.kernels import cost_table, grown, walk_table

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dplateau.numerics.solve import geometric_sum
 from dplateau.shifts.chain import Chain
-from dplateau.shifts.closed_forms import best_steps_from_diameter, decay_rate, geometric_sum
+from dplateau.shifts.closed_forms import best_steps_from_diameter, decay_rate
 from dplateau.shifts.evaluation import sealed
 from dplateau.shifts.forward import linear_forward
 from dplateau.shifts.geometric import LOG_GROWTH

@@ -10,8 +10,8 @@ import math
 
 import numpy as np
 
-from dplateau.numerics.compiled import compiled
-from dplateau.numerics.types import BoolArray, FloatArray, IntArray
+from dplateau.ground.compiled import compiled
+from dplateau.ground.types import BoolArray, FloatArray, IntArray
 from dplateau.shifts.chain import Columns
 
 # One growth c u + s makes at most three roundings of 2^-53 each, this factor's own included.

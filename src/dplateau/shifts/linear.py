@@ -26,8 +26,8 @@ import math
 
 import numpy as np
 
-from dplateau.numerics.compiled import compiled
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.compiled import compiled
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts.chain import Chain, Columns
 from dplateau.shifts.evaluation import sealed
 from dplateau.shifts.forward import forward_distance

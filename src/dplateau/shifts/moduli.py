@@ -13,7 +13,7 @@ from typing import overload
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 
 LINEAR = 0
 SQUARE_ROOT = 1

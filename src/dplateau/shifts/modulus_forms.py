@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from dplateau.errors import InvalidInput
-from dplateau.shifts.closed_forms import geometric_sum
+from dplateau.numerics.solve import geometric_sum
 
 
 def corollary_3_7(diameter: float, jump: float, noise_std: float, steps: int) -> float:

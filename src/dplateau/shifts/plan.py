@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 CHUNK = 1 << 20
 

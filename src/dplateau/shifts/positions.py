@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.compiled import compiled
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.compiled import compiled
+from dplateau.ground.types import FloatArray, IntArray
 
 # The two kinds of start: with equal states at step 0, or the cheapest one found.
 FROM_ZERO = -1

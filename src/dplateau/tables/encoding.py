@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground.types import FloatArray
 from dplateau.tables.reading import Table
 from dplateau.tables.schema import Categories, Column, Hashed, Ignored, Numeric, Schema
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import _check
 from dplateau.certificates import Certificate
 from dplateau.engines import SecureRandomness, scale_rows
 from dplateau.errors import InvalidInput
-from dplateau.numerics.types import FloatArray
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
 from dplateau.planning import Plan
 from dplateau.tables.encoding import encode_features, encode_target
 from dplateau.tables.reading import Table
@@ -101,7 +101,7 @@ class TableModel:
         rows = 1 if classes is None or len(classes) == 2 else len(classes)
         if weights.shape != (rows, schema.width) or intercepts.shape != (rows,):
             raise InvalidInput("not a whole model: weights and schema do not fit together")
-        norm = _check.positive("data_norm", found["data_norm"])
+        norm = checks.positive("data_norm", found["data_norm"])
         return cls(schema, weights, intercepts, norm, classes)
 
 
@@ -160,8 +160,8 @@ def fit_table(
 
     rest, test = table, None
     if evaluate_epsilon is not None:
-        _check.positive("evaluate_epsilon", evaluate_epsilon)
-        rest, test = _split(table, _check.probability("held_out", held_out))
+        checks.positive("evaluate_epsilon", evaluate_epsilon)
+        rest, test = _split(table, checks.probability("held_out", held_out))
     estimator = _estimator(
         schema,
         epsilon=epsilon,

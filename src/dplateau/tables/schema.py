@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dplateau.algorithms import _check
 from dplateau.errors import InvalidInput
+from dplateau.ground import checks
 
 UNKNOWN = "?"
 DEFAULT_BUCKETS = 32
@@ -28,11 +28,11 @@ class Numeric:
 
     def __post_init__(self) -> None:
         """Refuse an empty range."""
-        low, high = (_check.real(name, getattr(self, name)) for name in ("low", "high"))
+        low, high = (checks.real(name, getattr(self, name)) for name in ("low", "high"))
         if not -1e300 < low < high < 1e300:
             raise InvalidInput(f"a range needs low < high, both finite; got {low:g}:{high:g}")
-        _check.put(self, "low", low)
-        _check.put(self, "high", high)
+        checks.put(self, "low", low)
+        checks.put(self, "high", high)
 
     @property
     def width(self) -> int:
@@ -51,7 +51,7 @@ class Categories:
         found = tuple(str(name) for name in self.categories)
         if not found or len(set(found)) < len(found):
             raise InvalidInput("categories must be a list of different names, at least one")
-        _check.put(self, "categories", found)
+        checks.put(self, "categories", found)
 
     @property
     def width(self) -> int:
@@ -67,7 +67,7 @@ class Hashed:
 
     def __post_init__(self) -> None:
         """Check the number of buckets."""
-        _check.put(self, "buckets", _check.whole("buckets", self.buckets, least=2))
+        checks.put(self, "buckets", checks.whole("buckets", self.buckets, least=2))
 
     @property
     def width(self) -> int:
@@ -132,7 +132,7 @@ class Schema:
     def __post_init__(self) -> None:
         """Refuse a number of rows that is not one."""
         name = "max_records_per_person"
-        _check.put(self, name, _check.whole(name, self.max_records_per_person))
+        checks.put(self, name, checks.whole(name, self.max_records_per_person))
 
     @property
     def width(self) -> int:

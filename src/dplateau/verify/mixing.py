@@ -7,10 +7,8 @@ because each holds from every start.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any
 
 from scipy.stats import binom
@@ -27,6 +25,7 @@ from dplateau.algorithms import (
     run_from_dict,
 )
 from dplateau.errors import DplateauError
+from dplateau.ground.sealed import MIXING
 from dplateau.verify import reading
 from dplateau.verify._dp_accounting import Precise
 from dplateau.verify.facts import Stage, require_usual_rate, stages
@@ -35,18 +34,6 @@ from dplateau.verify.precise import MP
 from dplateau.verify.report import Check, Ledger, Refused
 from dplateau.verify.walk import Program, Stretch, absorb
 
-# Re-stated here, not imported: the format is a contract, and both sides must keep it.
-_VERSION = 1
-_SIGNED = (
-    "schema",
-    "schema_version",
-    "claimed_tv",
-    "steps",
-    "run",
-    "witness",
-    "assumptions",
-    "citation",
-)
 # Rounding of the claim (a relative error of log TV counts for log TV times as much in TV).
 _BELOW, _ABOVE = 1e-9, 1e-6
 _LEFTOVER = 1e-9
@@ -99,13 +86,7 @@ def verify_mixing(found: Any) -> MixingVerification:
 
 
 def _opened(found: Any, ledger: Ledger) -> tuple[float, Run, dict[str, Any]]:
-    mine = isinstance(found, dict) and found.get("schema") == reading.MIXING_SCHEMA
-    ledger.require("format", mine, f"'schema' must be {reading.MIXING_SCHEMA!r}")
-    version = found.get("schema_version")
-    ledger.require("version", version == _VERSION, f"schema version {version!r}")
-    own = json.dumps({k: found.get(k) for k in _SIGNED}, sort_keys=True, separators=(",", ":"))
-    same = found.get("digest") == sha256(own.encode()).hexdigest()
-    ledger.require("digest", same, "unaltered" if same else "the content was altered")
+    reading.require_envelope(found, MIXING, ledger)
     claimed = reading.number(found, "claimed_tv")
     ledger.require("claim", 0 <= claimed <= 1, f"total variation {claimed:.9g}")
     reading.assumptions(found)

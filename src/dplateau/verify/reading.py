@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -10,35 +9,13 @@ from itertools import pairwise
 from typing import Any
 
 from dplateau.errors import InvalidInput
+from dplateau.ground import sealed
+from dplateau.ground.sealed import CERTIFICATE, MIXING, Kind, digest_of, has_version
 from dplateau.verify.report import Ledger
 
+SCHEMA, COMPOSITION, MIXING_SCHEMA = CERTIFICATE.schema, sealed.COMPOSITION.schema, MIXING.schema
 # Re-stated here, not imported: the format is a contract, and both sides must keep it.
-SCHEMA = "dplateau/certificate"
-SCHEMA_VERSION = 1
-MIXING_SCHEMA = "dplateau/mixing-certificate"
-COMPOSITION = "dplateau/composition"
 FOREIGN = "dplateau/foreign-part"
-SIGNED = (
-    "schema",
-    "schema_version",
-    "claimed_epsilon",
-    "claimed_delta",
-    "bound",
-    "run",
-    "witness",
-    "assumptions",
-    "citation",
-)
-SIGNED_COMPOSITION = (
-    "schema",
-    "schema_version",
-    "claimed_epsilon",
-    "claimed_delta",
-    "records",
-    "method",
-    "parts",
-    "assumptions",
-)
 STATUSES = ("checked", "by construction", "declared")
 
 
@@ -70,21 +47,12 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def digest_of(found: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the certificate's or composition's own fields, as canonical JSON."""
-    fields = SIGNED_COMPOSITION if found.get("schema") == COMPOSITION else SIGNED
-    signed = {name: found.get(name) for name in fields}
-    text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def require_envelope(found: Any, schema: str, ledger: Ledger, where: str = "") -> None:
+def require_envelope(found: Any, kind: Kind, ledger: Ledger, where: str = "") -> None:
     """Require the format, its version and a checksum that still fits the content."""
-    is_it = isinstance(found, dict) and found.get("schema") == schema
-    ledger.require(f"format{where}", is_it, f"'schema' must be {schema!r}")
-    version = found.get("schema_version")
-    known = version == SCHEMA_VERSION and not isinstance(version, bool | float)
-    ledger.require(f"version{where}", known, f"schema version {version!r}")
+    is_it = isinstance(found, dict) and found.get("schema") == kind.schema
+    ledger.require(f"format{where}", is_it, f"'schema' must be {kind.schema!r}")
+    stated = f"schema version {found.get('schema_version')!r}"
+    ledger.require(f"version{where}", has_version(found, kind), stated)
     same = found.get("digest") == digest_of(found)
     ledger.require(f"digest{where}", same, "unaltered" if same else "the content was altered")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dplateau.algorithms import Run, run_from_dict
 from dplateau.errors import DplateauError
+from dplateau.ground.sealed import CERTIFICATE
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived
 from dplateau.verify.groups import group_derived
@@ -61,7 +62,7 @@ def examined(found: Any, ledger: Ledger) -> tuple[Case, str, Derived]:
 
 def _opened(found: Any, ledger: Ledger) -> tuple[Case, str]:
     """Check the envelope: format, version, checksum, the run and the claimed numbers."""
-    reading.require_envelope(found, reading.SCHEMA, ledger)
+    reading.require_envelope(found, CERTIFICATE, ledger)
     epsilon = reading.number(found, "claimed_epsilon")
     delta = reading.number(found, "claimed_delta")
     sensible = epsilon >= 0 and 0 <= delta < 1

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dplateau.ground.sealed import COMPOSITION
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived
 from dplateau.verify.compose import STRIDE, Curve, Rows, composed_curve, epsilon_near
@@ -81,7 +82,7 @@ class _Node:
     def __init__(self, found: Any, ledger: Ledger, where: str, depth: int) -> None:
         self.found, self.ledger, self.where, self.depth = found, ledger, where, depth
         ledger.require(f"nesting{where}", depth <= _DEEPEST, f"at most {_DEEPEST} levels")
-        reading.require_envelope(found, reading.COMPOSITION, ledger, where)
+        reading.require_envelope(found, COMPOSITION, ledger, where)
         self.epsilon = reading.number(found, "claimed_epsilon")
         self.delta = reading.number(found, "claimed_delta")
         self.method = reading.word(found, "method")

@@ -1,13 +1,17 @@
-"""What was found against one claim, in plain lines and as JSON."""
+"""What was found against one claim: its re-derivation, an exact adversary, a trainer's runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dplateau.audit.adversary import search_adversary
+from dplateau.errors import NotApplicable
+
 if TYPE_CHECKING:
-    from dplateau.audit import LowerBound
+    from dplateau.audit.adversary import Effort
     from dplateau.audit.monte_carlo import AuditReport
+    from dplateau.audit.problems import LowerBound
     from dplateau.certificates import Certificate
     from dplateau.verify import Verification
 
@@ -93,3 +97,14 @@ class Findings:
         if self.report.violated:
             return "violated: the trainer leaks more than is claimed"
         return "not violated: nothing contradicts the claim, and the trainer's runs agree with it"
+
+
+def findings_against(
+    certificate: Certificate, verification: Verification, *, effort: Effort = "normal"
+) -> Findings:
+    """Search for an exact adversary of a claim whose re-derivation is known."""
+    try:
+        found = search_adversary(certificate.run, certificate.claimed_delta, effort=effort)
+    except NotApplicable as reason:
+        return Findings(certificate, verification, None, str(reason))
+    return Findings(certificate, verification, found, None)

@@ -1,4 +1,4 @@
-"""Proved lower bounds at some of a picture's points."""
+"""Proved lower bounds over the numbers of steps, or over the positions of a record."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.algorithms import Run, Schedule
-from dplateau.audit import lower_bound
+from dplateau.audit.lower_bounds import lower_bound
 from dplateau.errors import NotApplicable
-from dplateau.numerics.types import FloatArray, IntArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # A wide domain makes an exact run slow: (noises across at most, points to compute).
 _POINTS_BY_WIDTH = ((30.0, 60), (120.0, 16), (300.0, 7), (float("inf"), 4))

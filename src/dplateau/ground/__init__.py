@@ -1,0 +1,1 @@
+"""What every room stands on: checks, array types, the compiler's door, files and seals."""
