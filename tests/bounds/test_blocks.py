@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dplateau import Ball, LossGeometry, NoisySGD
+from dplateau import Ball, LossGeometry, NoisySGD, certify, compare
+from dplateau.algorithms import Run
 from dplateau.audit import lower_bound
 from dplateau.bounds.base import Witness
 from dplateau.bounds.batch_cap import batch_sizes
@@ -30,13 +31,13 @@ CONVEX = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 GRIDS = 1 + 5e-3
 
 
-def ridge_run(c: float, q: float, z: float, steps: int, **changes: Any) -> NoisySGD:
+def ridge_run(c: float, q: float, z: float, steps: int, **changes: Any) -> Run:
     given: dict[str, Any] = {"n": 60_000, "loss": CONVEX, "release": "last", "learning_rate": 2.0}
     given |= {"l2": (1 - c) / 2, "noise_multiplier": float(z)} | changes
     return NoisySGD(sampling_rate=q, steps=steps, **given)
 
 
-def claim(run: NoisySGD, delta: float = DELTA) -> float:
+def claim(run: Run, delta: float = DELTA) -> float:
     bound = BLOCKS[run.neighbors]
     assert bound.refusal(run) is None
     return bound.curve(run, bound.plan(run, delta)).epsilon(delta)
@@ -60,7 +61,7 @@ def curve_of(lags: Lags, singles: int, edges: list[list[int]], up: int, down: in
     return LossCurve(block_pairs(lags, plan, up, down))
 
 
-def composition(run: NoisySGD) -> Witness:
+def composition(run: Run) -> Witness:
     sizes = batch_sizes(run, DELTA)
     return {
         "batch_cap": sizes.cap,
@@ -321,3 +322,76 @@ def test_units_do_not_matter(scale: float) -> None:
 def test_false_plans_are_refused(singles: int, edges: list[list[int]], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         Plan.read({"single_steps": singles, "edges": edges}, 4)
+
+
+# --- strongly convex losses, groups and schedules of rates ---------------------------------------
+
+
+def test_strong_convexity_of_the_losses_counts_but_for_rare_small_batches() -> None:
+    """Ridge .1 and smoothness .9, or losses of smoothness 1 and strong convexity .1."""
+    options: dict[str, Any] = {
+        "n": 20_000, "batch_size": 1000, "steps": 2000, "learning_rate": 0.5,
+        "noise_multiplier": 2.0, "release": "last",
+    }  # fmt: skip
+    curved = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0, strong_convexity=0.1)
+    ridged = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.9)
+    own = certify(NoisySGD(**options, loss=curved), DELTA)
+    ridge = certify(NoisySGD(**options, loss=ridged, l2=0.1), DELTA)
+    flat = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)
+    without = certify(NoisySGD(**options, loss=flat), DELTA)
+    assert own.bound == ridge.bound == "poisson_blocks"
+    assert ridge.claimed_epsilon < own.claimed_epsilon < 1.2 * ridge.claimed_epsilon
+    assert own.claimed_epsilon < 0.25 * without.claimed_epsilon
+    assert 700 < own.witness["batch_floor"] < 1000
+    assert own.verify().ok
+    # A floor that is broken too often is charged, and a verifier does not take it for free.
+    higher = {**own.witness, "batch_floor": 960}
+    assert bound_named("poisson_blocks").curve(own.run, higher).epsilon(DELTA) == math.inf
+
+
+def test_nonconvex_losses_under_enough_ridge_need_no_domain() -> None:
+    loss = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02)
+    run = NoisySGD(
+        n=10_000, batch_size=500, steps=3000, learning_rate=0.5, l2=0.1, noise_multiplier=2.0,
+        loss=loss, release="last",
+    )  # fmt: skip
+    found = certify(run, DELTA)
+    assert found.bound == "poisson_blocks"
+    assert found.claimed_epsilon < 0.5 * compare(run, DELTA).epsilon("pld_composition")  # type: ignore[operator]
+    assert found.verify().ok
+    reason = bound_named("poisson_blocks").refusal(run.replace(l2=0.01))
+    assert reason is not None
+    assert "needs steps that contract, or a bounded domain" in reason
+
+
+def test_rates_that_grow_cost_more_where_they_are_late() -> None:
+    loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
+    options: dict[str, Any] = {
+        "n": 10_000, "batch_size": 200, "steps": 600, "learning_rate": 1.0, "l2": 0.02,
+        "noise_multiplier": 2.0, "loss": loss, "release": "last",
+    }  # fmt: skip
+    low, high = [0.01] * 300, [0.03] * 300
+    claims = [
+        certify(NoisySGD(**options, sampling_rate=rates), DELTA)
+        for rates in (low + low, high + low, low + high, high + high)
+    ]
+    assert all(claim.bound == "poisson_blocks" and claim.verify().ok for claim in claims)
+    found = [claim.claimed_epsilon for claim in claims]
+    assert found == sorted(found)
+    # 300 steps back a use weighs c^300 = .002 of the last one's: early rates hardly matter.
+    assert found[1] < 1.02 * found[0]
+    assert found[2] > 0.98 * found[3]
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_a_group_is_between_one_record_and_that_many_steps_at_once(size: int) -> None:
+    run = ridge_run(0.95, 0.05, 4.0, 400)
+    bound = bound_named("poisson_blocks")
+    one = certify(run, DELTA, bounds=[bound]).claimed_epsilon
+    group = certify(run, DELTA, bounds=[bound], group_size=size)
+    # One record that moves a step by as much as all of them, always drawn together.
+    together = certify(
+        run.replace(noise_multiplier=4.0 / size), DELTA, bounds=[bound]
+    ).claimed_epsilon
+    assert one < group.claimed_epsilon < together
+    assert group.verify().ok

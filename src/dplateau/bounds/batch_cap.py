@@ -68,10 +68,14 @@ def _rate_blocks(run: Run) -> tuple[tuple[float, int], ...]:
     return ((run.sampling_rate, run.steps),)
 
 
-def _free_cap(run: Run) -> int:
-    """Return a batch with eta (M |B| / b + 2 l2) <= 2: the largest, or a rounding below it."""
+def _free_cap(run: Run, floor: int = 0) -> int:
+    """Return a batch up to which the flattest direction decides, or a rounding below the largest.
+
+    eta (M |B| / b + l2) - 1 <= 1 - eta (l2 + m floor / b), m the losses' own strong convexity.
+    """
     assert run.loss is not None
-    room = 2 / max(learning_rates(run)) - 2 * run.l2
+    own = run.loss.strong_convexity * floor / run.batch_size
+    room = 2 / max(learning_rates(run)) - 2 * run.l2 - own
     if math.isinf(run.loss.smoothness) or room <= 0:
         return 0
     return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 - 1e-12)))
@@ -106,13 +110,15 @@ def batch_sizes(run: Run, delta: float) -> BatchSizes:
     Only strongly convex losses gain from a floor: fewer records have less curvature.
     """
     assert run.loss is not None
-    cap = batch_cap(run, delta).records if run.loss.convex else tail_cap(run, delta).records
     floor = 0
     if run.loss.strong_convexity > 0:
         budget = delta * _SHARE
         floor = largest_integer(
             lambda records: shortfall(run, records) <= budget, start=0, limit=int(run.batch_size)
         )
+    cap = tail_cap(run, delta).records
+    if run.loss.convex:
+        cap = max(cap, _free_cap(run, floor))
     return sizes_of(run, cap, floor)
 
 
