@@ -78,8 +78,8 @@ def test_full_batches_are_exact() -> None:
     run = NoisyGD(n=100, steps=1, noise_multiplier=2.0, release="all")
     found = epsilon_over_steps(run, DELTA, [1, 4, 9, 10**5])
     exact = [GaussianCurve(math.sqrt(t) / 2.0).epsilon(DELTA) for t in (1, 4, 9, 10**5)]
-    np.testing.assert_allclose(found.epsilon("gdp_composition"), exact, rtol=1e-12)
-    np.testing.assert_allclose(found.best, exact, rtol=1e-12)
+    np.testing.assert_allclose(found.epsilon("gdp_composition"), exact, rtol=2e-9)
+    np.testing.assert_allclose(found.best, exact, rtol=2e-9)
 
 
 def test_hidden_iterates_reach_a_plateau() -> None:

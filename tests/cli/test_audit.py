@@ -194,7 +194,7 @@ def test_one_run_at_a_time_and_a_pair_of_ones_own(here: Here) -> None:
         ("my_training.py", "not a certificate"),
         ("certificate.json --n 3", "a file takes no --n; algorithms are gd, sgd"),
         ("certificate.json --delta 1e-6", "claims delta 1e-05, not 1e-06; leave --delta out"),
-        ("gd --n 10", "state the length once"),
+        ("gd --n 10 --noise-multiplier 1 --release last", "state the length once"),
         (WORDS.replace("--delta 1e-5", ""), "a run needs --delta"),
         ("certificate.json --runs 500", "--runs is for audits of a trainer"),
         ("certificate.json --picture a.png", "--picture is for audits of a trainer"),

@@ -46,7 +46,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*sgd(), "--l2"], "requires an argument"),
     # contradictory
     (sgd(epochs="3"), "state the length once: steps or epochs; got both"),
-    (sgd(sampling_rate="0.1"), "state the batch once"),
+    (sgd(sampling_rate="1.1"), "sampling_rate must be at most 1"),
     (sgd(noise_std="1"), "got noise_multiplier and noise_std"),
     (sgd(sampling="fixed"), "use neighbors='replace', or sampling='poisson'"),
     (sgd(lipschitz="1", smoothness="1", strong_convexity="2"), "no function has both"),

@@ -33,7 +33,7 @@ class Published:
 def theorem_4_2(run: Run, tv: float) -> Published:
     """Return the published number of steps for a total variation of ``tv``.
 
-    >>> from dplateau import Body, LossGeometry
+    >>> from dplateau import Body, LossGeometry, ProjectedLangevin
     >>> run = ProjectedLangevin(steps=1, learning_rate=0.01, domain=Body(diameter=1.0),
     ...     loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0), release="last")
     >>> theorem_4_2(run, 0.01).steps
