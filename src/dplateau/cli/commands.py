@@ -68,7 +68,7 @@ def account(run: Run, delta: Delta, json: Json = False, output: Output = None) -
     """Give the smallest provable epsilon of a run, with what it rests on."""
     from dplateau.cli import show
 
-    comparison, certificate = _both(run, delta, historical=False)
+    comparison, certificate = _both(run, delta, every=False)
     if output is not None:
         write_whole(output, certificate.to_json())
     if json:
@@ -136,7 +136,7 @@ def calibrate_command(
         write_whole(output, found.certificate.to_json())
     if json:
         answer = {"varied": found.varied, "value": found.value, "unlimited": found.unlimited}
-        comparison, _ = _both(found.run, delta, historical=False)
+        comparison, _ = _both(found.run, delta, every=False)
         _print_json({**answer, **found.certificate.to_dict(), "bounds": _rows(comparison)})
         return
     show.show_calibration(found)
@@ -169,11 +169,15 @@ def verify_command(
         raise typer.Exit(1)
 
 
-def _both(run: Run, delta: float, *, historical: bool) -> tuple[Comparison, Certificate]:
+def _both(
+    run: Run, delta: float, *, historical: bool = False, every: bool = True
+) -> tuple[Comparison, Certificate]:
+    """Ask each bound once: every one, or only those that may win."""
     from dplateau.bounds.registry import BOUNDS
-    from dplateau.certificates.certify import certificate_of, comparison_of, survey
+    from dplateau.certificates.certify import candidates, certificate_of, comparison_of, survey
 
-    findings = survey(run, delta, [b for b in BOUNDS if b.sound or historical])
+    asked = BOUNDS if every else candidates(run)
+    findings = survey(run, delta, [b for b in asked if b.sound or historical])
     return comparison_of(run, delta, findings), certificate_of(run, delta, findings)
 
 
