@@ -23,6 +23,7 @@ from dplateau.shifts.blocks import Lags, Plan
 _ORDERS = 12
 _GRID = 72
 _NEARLY = 1.6  # composition is evaluated too if its surrogate is at most this factor larger
+_SHORT = 512  # and for short runs, where it is quickly evaluated and often best
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +126,8 @@ def cheapest_plans(lags: Lags, copies: int) -> list[Plan]:
     if not best < math.inf or alone <= best:
         return [composition]
     plan = _traced(lags, grid, before, end, capped=capped)
-    return [plan, composition] if alone <= _NEARLY * best else [plan]
+    close = alone <= _NEARLY * best or lags.steps <= _SHORT
+    return [plan, composition] if close else [plan]
 
 
 def _traced(
