@@ -57,10 +57,10 @@ def median_seconds(call: Callable[[], float], repeats: int) -> tuple[float, floa
 def forget_compositions() -> None:
     """Empty the caches, so that a repeated call does its work again."""
     from dplateau.bounds import poisson
-    from dplateau.curves import averaged, loss
+    from dplateau.curves import composed
 
-    averaged._composed.cache_clear()
-    loss._composed.cache_clear()
+    composed._composed_family.cache_clear()
+    composed._composed.cache_clear()
     poisson._start_tail.cache_clear()
 
 

@@ -35,7 +35,7 @@ from dplateau.audit.lower_bounds import lower_bound, rounding
 from dplateau.audit.problems import lower_epsilon
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
-from dplateau.curves.base import PrivacyCurve
+from dplateau.curves import PrivacyCurve
 from dplateau.errors import NotApplicable
 from falsify_settings import KINDS, setting
 

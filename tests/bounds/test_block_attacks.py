@@ -18,13 +18,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from dplateau.curves import DominatingPair, MixturePair, compose_pairs
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import AtomLaw
-from dplateau.numerics.mixture_pairs import MixturePair
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.numerics.pairs import DominatingPair
-from dplateau.numerics.privacy_loss import compose_pairs
 from dplateau.shifts.blocks import Lags, Plan, block_pairs
 
 Parts = tuple[tuple[DominatingPair, int], ...]

@@ -15,9 +15,9 @@ from dplateau import Ball, LossGeometry, NoisySGD, certify
 from dplateau.algorithms import Run, Schedule
 from dplateau.bounds.fixed_size import FixedSizeAveraged
 from dplateau.bounds.registry import bound_named
+from dplateau.curves import PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
-from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
 from dplateau.verify import verify
 from dplateau.verify.coins import start_law
 

@@ -17,10 +17,9 @@ from dplateau.bounds.bravo_closed import BravoNonconvex, BravoWeaklySmooth
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.bounds.sampled_lemma import order_limit, sampled_divergence
 from dplateau.cli import main
-from dplateau.curves import ClosedRecursionCurve, RenyiCurve
+from dplateau.curves import ClosedRecursionCurve, RenyiCurve, sampled_gaussian_rdp
 from dplateau.errors import NotApplicable
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.numerics.sampled_renyi import sampled_gaussian_rdp
 
 HISTORICAL = (
     "at_convex_rdp",

@@ -15,10 +15,8 @@ from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.split_modulus import FixedSizeModulus, PoissonReplaceModulus
-from dplateau.curves import LossCurve
+from dplateau.curves import LossCurve, PoissonPair, SubsampledGaussianPair, compose_pairs
 from dplateau.errors import InvalidInput
-from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
-from dplateau.numerics.privacy_loss import compose_pairs
 
 OPTIONS: dict[str, Any] = {
     "n": 400,

@@ -30,6 +30,7 @@ from dplateau.curves import (
     GaussianCurve,
     GroupCurve,
     LaplaceCurve,
+    LaplacePair,
     LossCurve,
     MixtureCurve,
     NaiveCompositionCurve,
@@ -38,7 +39,6 @@ from dplateau.curves import (
     SubsampledCurve,
     WorstCurve,
 )
-from dplateau.numerics.pairs import LaplacePair
 
 ONE = LaplaceCurve(0.5)
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dplateau.curves import AveragedLossCurve, GaussianCurve, LossCurve, MixtureCurve
+from dplateau.curves.pairs import PoissonPair
 from dplateau.errors import InvalidInput
-from dplateau.numerics.pairs import PoissonPair
 
 PAIRS = (PoissonPair(1.0, 0.1), PoissonPair(1.0, 0.4))
 COUNTS = ((100, 0), (100, 2), (100, 8))

@@ -23,8 +23,8 @@ from dplateau.curves import (
     RenyiCurve,
     SubsampledCurve,
 )
+from dplateau.curves.pairs import PoissonPair
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.pairs import PoissonPair
 
 G, L = GaussianCurve(0.8), LaplaceCurve(1.5)
 CURVES: list[PrivacyCurve] = [

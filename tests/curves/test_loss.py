@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dplateau.curves import GaussianCurve, LossCurve, PrivacyCurve
+from dplateau.curves.pairs import LaplacePair, PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.pairs import LaplacePair, PoissonPair, SubsampledGaussianPair
 
 
 def gaussians(mu: float, count: int) -> LossCurve:

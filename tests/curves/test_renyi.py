@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dplateau.curves import GaussianCurve, RenyiCurve
 from dplateau.curves.conversions import optimal_epsilon
+from dplateau.curves.renyi import sampled_gaussian_rdp
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.numerics.sampled_renyi import sampled_gaussian_rdp
 
 ORDERS = tuple(float(a) for a in np.geomspace(1.1, 60, 25))
 

@@ -23,9 +23,9 @@ from dplateau.curves import (
     WorstCurve,
     tabulate,
 )
-from dplateau.numerics.pairs import PoissonPair
-from dplateau.numerics.privacy_loss import discretise
-from dplateau.numerics.table_pair import TablePair
+from dplateau.curves.pairs import PoissonPair
+from dplateau.curves.privacy_loss import discretise
+from dplateau.curves.tabulated import TablePair
 
 MIXTURE = MixtureCurve((0.9, 0.1), (GaussianCurve(0.3), GaussianCurve(1.0)), extra_delta=1e-8)
 

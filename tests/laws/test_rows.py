@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from dplateau.bounds.registry import bound_named
-from dplateau.curves import AveragedLossCurve
+from dplateau.curves import (
+    AveragedLossCurve,
+    PoissonPair,
+    SubsampledGaussianPair,
+    compose_family,
+    compose_pairs,
+)
 from dplateau.numerics.bernoulli_laws import upper_law
-from dplateau.numerics.loss_family import compose_family
-from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
-from dplateau.numerics.privacy_loss import compose_pairs
 from falsify_settings import Setting, settings
 
 SEED, EACH = 5, 3

@@ -21,9 +21,8 @@ from dplateau.audit import lower_bound
 from dplateau.bounds import blocks
 from dplateau.bounds.batch_cap import BatchSizes
 from dplateau.bounds.registry import bound_named
-from dplateau.curves import GaussianCurve, RenyiCurve
+from dplateau.curves import GaussianCurve, RenyiCurve, sampled_gaussian_rdp
 from dplateau.ground.types import FloatArray
-from dplateau.numerics.sampled_renyi import sampled_gaussian_rdp
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.1)
 

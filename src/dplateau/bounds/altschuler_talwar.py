@@ -26,9 +26,8 @@ from dplateau.bounds.sampled_lemma import (
     sampled_divergence,
 )
 from dplateau.bounds.step_maps import StepMap, why_no_contraction
-from dplateau.curves import RenyiCurve
+from dplateau.curves import RenyiCurve, sampled_gaussian_rdp
 from dplateau.ground.types import FloatArray
-from dplateau.numerics.sampled_renyi import sampled_gaussian_rdp
 
 # Shares of the noise variance that hide the sampled record.
 _SHARES = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.9, 0.94, 0.97, 0.99])

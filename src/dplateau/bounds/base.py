@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from dplateau.algorithms import AllIterates, LastIterate, Poisson, Release, Run, Schedule, Scheme
-from dplateau.curves.base import PrivacyCurve
+from dplateau.curves import PrivacyCurve
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 

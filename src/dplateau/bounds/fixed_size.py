@@ -23,11 +23,10 @@ from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, wh
 from dplateau.bounds.fixed_size_start import UP, Lags, averaged_start, cut_start, lags_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions
 from dplateau.bounds.step_maps import why_no_contraction
-from dplateau.curves import AveragedLossCurve
+from dplateau.curves import AveragedLossCurve, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.numerics.pairs import SubsampledGaussianPair
 
 # A long schedule's swaps are rounded up to this many sizes; the more sizes, the fewer levels.
 _MOST_SIZES = 12

@@ -17,8 +17,14 @@ from dplateau.algorithms import OnePass, Run, Scheme
 from dplateau.bounds.base import Assumption, Witness, why_not_about
 from dplateau.bounds.iteration import CONTRACTION, has_schedule, step_map
 from dplateau.bounds.step_maps import SMOOTH, StepMap, why_no_geometry
-from dplateau.curves import GaussianCurve, LaplaceCurve, PrivacyCurve, Stretch, UsedOnceCurve
-from dplateau.curves.used_once import NoiseKind
+from dplateau.curves import (
+    GaussianCurve,
+    LaplaceCurve,
+    NoiseKind,
+    PrivacyCurve,
+    Stretch,
+    UsedOnceCurve,
+)
 from dplateau.errors import InvalidInput
 from dplateau.numerics.solve import geometric_sum
 from dplateau.shifts import Linear

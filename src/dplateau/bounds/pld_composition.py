@@ -6,12 +6,19 @@ from dplateau.algorithms import FixedSize, Poisson, Run
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Bound, Witness
 from dplateau.bounds.released import Use, uses_of_one_record, uses_over_steps, why_no_uses
-from dplateau.curves import GroupCurve, LossCurve, PrivacyCurve
+from dplateau.curves import (
+    DominatingPair,
+    GroupCurve,
+    LaplacePair,
+    LossCurve,
+    MixturePair,
+    PoissonPair,
+    PrivacyCurve,
+    SubsampledGaussianPair,
+    epsilon_over_counts,
+)
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.bernoulli_laws import AtomLaw
-from dplateau.numerics.mixture_pairs import MixturePair
-from dplateau.numerics.pairs import DominatingPair, LaplacePair, PoissonPair, SubsampledGaussianPair
-from dplateau.numerics.privacy_loss import epsilon_over_counts
 
 
 class PldComposition(Bound):

@@ -12,10 +12,9 @@ from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, wh
 from dplateau.bounds.batch_cap import BatchCap, batch_cap, cap_of, capped_step_map, tail_cap
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.step_maps import why_no_contraction, why_no_geometry
-from dplateau.curves import AveragedLossCurve
+from dplateau.curves import AveragedLossCurve, PoissonPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
-from dplateau.numerics.pairs import PoissonPair
 from dplateau.shifts import Chain, Modulus, ShiftPlan, evaluate, forward_distance, solve
 
 _MOST_LAST_STEPS = 4096

@@ -16,13 +16,14 @@ from dplateau.bounds.released import (
     uses_over_steps,
     why_no_uses,
 )
-from dplateau.curves import RenyiCurve, conversions
-from dplateau.ground.types import FloatArray, IntArray
-from dplateau.numerics.sampled_renyi import (
+from dplateau.curves import (
     LARGEST_ORDER,
     LARGEST_REAL_ORDER,
+    RenyiCurve,
+    conversions,
     sampled_gaussian_rdp,
 )
+from dplateau.ground.types import FloatArray, IntArray
 
 _REFINEMENTS = 3
 # How many lengths are converted at every order; those between them only at the orders in between.

@@ -31,7 +31,7 @@ def order_limit(sampling_rate: float, noise: float) -> float:
     if sampling_rate >= LARGEST_RATE or noise < LEAST_NOISE:
         raise NotApplicable(
             f"the closed bound needs q < 1/5 and sigma >= 4; got q={sampling_rate:g}, "
-            f"sigma={noise:g}; use dplateau.numerics.sampled_renyi, which needs neither"
+            f"sigma={noise:g}; use dplateau.curves.renyi, which needs neither"
         )
 
     def allowed(order: float) -> bool:

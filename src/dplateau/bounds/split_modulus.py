@@ -22,10 +22,9 @@ from dplateau.bounds.batch_cap import BatchCap, cap_of, capped_step_map, tail_ca
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
 from dplateau.bounds.poisson_modulus import why_no_capped_contraction, why_not_poisson
 from dplateau.bounds.step_maps import StepMap, why_no_contraction, why_no_geometry
-from dplateau.curves import AveragedLossCurve
+from dplateau.curves import AveragedLossCurve, PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
-from dplateau.numerics.pairs import PoissonPair, SubsampledGaussianPair
 from dplateau.shifts import Chain, Modulus, ShiftPlan, forward_distance, solve
 
 _MOST_LAST_STEPS = 4096

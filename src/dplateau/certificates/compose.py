@@ -27,17 +27,18 @@ from dplateau.certificates.composition import (
 )
 from dplateau.certificates.foreign import ForeignPart, unit_of
 from dplateau.curves import (
+    WIDEST_EPSILON,
     BasicCompositionCurve,
     GaussianCurve,
     LossCurve,
     PrivacyCurve,
+    TablePair,
     TabulatedCurve,
     WorstCurve,
     tabulate,
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.numerics.table_pair import WIDEST_EPSILON, TablePair
 
 # Room for a second derivation of numbers that have closed forms on both sides.
 _CLOSED_MARGIN = 1e-9

@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 
 from dplateau.bounds.base import Assumption
-from dplateau.curves import GaussianCurve, PrivacyCurve, TabulatedCurve, tabulate
-from dplateau.curves.base import checked_epsilon
+from dplateau.curves import (
+    GaussianCurve,
+    PrivacyCurve,
+    TablePair,
+    TabulatedCurve,
+    checked_epsilon,
+    tabulate,
+)
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
-from dplateau.numerics.table_pair import TablePair
 
 SCHEMA = "dplateau/foreign-part"
 NEIGHBORS = ("add_remove", "replace")

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from dplateau.curves.pairs import DominatingPair
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import FloatArray
-from dplateau.numerics.pairs import DominatingPair
 
 # Epsilons tried when a trade-off curve is read off delta(epsilon): any choice is valid.
 _TRADEOFF_EPSILONS = [0.0, *np.geomspace(1e-3, 600.0, 49).tolist()]

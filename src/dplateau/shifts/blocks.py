@@ -23,11 +23,10 @@ from typing import Any
 
 import numpy as np
 
+from dplateau.curves import DominatingPair, MixturePair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw, upper_law
-from dplateau.numerics.mixture_pairs import MixturePair
-from dplateau.numerics.pairs import DominatingPair
 
 _UP = 1 + 1e-9  # room for the rounding of sums and powers over at most 2^21 lags
 _MOST_LAGS = 1 << 20

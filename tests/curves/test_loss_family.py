@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dplateau.numerics.loss_family import ORDERS, LossFamily, compose_family
+from dplateau.curves.composed import ORDERS, LossFamily, compose_family
+from dplateau.curves.pairs import DominatingPair, PoissonPair
+from dplateau.curves.privacy_loss import compose_pairs
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.numerics.pairs import DominatingPair, PoissonPair
-from dplateau.numerics.privacy_loss import compose_pairs
 
 Q, R = 0.02, 0.9
 PAIRS: list[DominatingPair] = [PoissonPair(Q, R), PoissonPair(Q, R, 0.1), PoissonPair(Q, R, 0.3)]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplateau.numerics.sampled_renyi import LARGEST_REAL_ORDER, sampled_gaussian_rdp
+from dplateau.curves.renyi import LARGEST_REAL_ORDER, sampled_gaussian_rdp
 
 RATES = [1e-6, 1e-4, 256 / 60000, 0.1, 0.5, 0.99, 1 - 1e-7]
 NOISES = [0.05, 0.3, 1.1, 5.0, 100.0]

@@ -17,9 +17,9 @@ from typing import Final
 import numpy as np
 from scipy import fft
 
+from dplateau.curves.pairs import DominatingPair, Order
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.numerics.pairs import DominatingPair, Order
 
 # Relative allowance for a short chain of roundings: 32 unit roundoffs.
 _ROUND: Final = 16.0 * float(np.finfo(np.float64).eps)

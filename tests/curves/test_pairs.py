@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dplateau.curves.pairs import LaplacePair, Order, PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.numerics.pairs import LaplacePair, Order, PoissonPair, SubsampledGaussianPair
 
 ORDERS: tuple[Order, ...] = ("remove", "add")
 POISSON = [

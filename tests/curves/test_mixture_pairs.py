@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from dplateau.curves.mixture_pairs import MixturePair
+from dplateau.curves.pairs import Order, PoissonPair
+from dplateau.curves.privacy_loss import compose_pairs, discretise
 from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw, upper_law
-from dplateau.numerics.mixture_pairs import MixturePair
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.numerics.pairs import Order, PoissonPair
-from dplateau.numerics.privacy_loss import compose_pairs, discretise
 
 ORDERS: tuple[Order, ...] = ("remove", "add")
 EPSILONS = [-2.0, -0.3, 0.0, 0.01, 0.4, 1.5, 4.0]

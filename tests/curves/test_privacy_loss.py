@@ -12,22 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
-from dplateau.errors import InvalidInput
-from dplateau.numerics.normal import gaussian_delta, gaussian_epsilon
-from dplateau.numerics.pairs import (
+from dplateau.curves.pairs import (
     DominatingPair,
     LaplacePair,
     Order,
     PoissonPair,
     SubsampledGaussianPair,
 )
-from dplateau.numerics.privacy_loss import (
+from dplateau.curves.privacy_loss import (
     LossPmf,
     compose,
     compose_pairs,
     discretise,
     epsilon_over_counts,
 )
+from dplateau.errors import InvalidInput
+from dplateau.numerics.normal import gaussian_delta, gaussian_epsilon
 
 ORDERS: tuple[Order, ...] = ("remove", "add")
 MNIST = PoissonPair(256 / 60000, 1 / 1.1)

@@ -18,10 +18,10 @@ from typing import Final
 import numpy as np
 from scipy import special
 
+from dplateau.curves.pairs import LossCells, Order, log_normal_cells
 from dplateau.ground.compiled import compiled
 from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw
-from dplateau.numerics.pairs import LossCells, Order, log_normal_cells
 
 _ROUND: Final = 16.0 * float(np.finfo(np.float64).eps)
 _TABLE: Final = 400
