@@ -48,9 +48,7 @@ class PoissonModulus(Bound):
     name = "poisson_modulus"
     note = "docs/theory/square_root_moduli.md"
     title = "Hidden-state Poisson SGD, general losses"
-    citation = literature.this_library(
-        "docs/theory/square_root_moduli.md, Theorem 1"
-    )
+    citation = literature.this_library("docs/theory/square_root_moduli.md, Theorem 1")
     hidden_state = True
     claim_margin = COMPOSED_MARGIN
 
