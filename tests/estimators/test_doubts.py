@@ -68,7 +68,7 @@ def test_two_records_teach_nothing() -> None:
 def test_an_epsilon_or_delta_that_protects_nobody() -> None:
     X, y = np.linspace(-1, 1, 400)[:, None], np.linspace(-1, 1, 400)
     model = PrivateRidge(epsilon=1e9, data_norm=1.0, target_bound=1.0, **QUICK)
-    assert ["is above 20: what an attacker learns" in text for text in doubts(model, X, y)] == [True]
+    assert ["is above 20: what an attacker" in text for text in doubts(model, X, y)] == [True]
     model.set_params(epsilon=2.0, delta=0.003)
     assert ["delta = 0.003 is above 1/n = 0.0025" in text for text in doubts(model, X, y)] == [True]
     assert model.certificate_.claimed_delta == 0.003
