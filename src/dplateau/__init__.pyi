@@ -44,6 +44,7 @@ from .engines import train as train
 from .errors import (
     DplateauError as DplateauError,
     InvalidInput as InvalidInput,
+    MissingExtra as MissingExtra,
     NotApplicable as NotApplicable,
     PoorPlanWarning as PoorPlanWarning,
     PrivacyLeakWarning as PrivacyLeakWarning,
@@ -68,6 +69,7 @@ from .sampling import (
     sample as sample,
     tv_over_steps as tv_over_steps,
 )
+from .tables import load_model as load_model
 from .verify import verify as verify
 
 __version__: str
