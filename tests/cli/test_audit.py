@@ -13,6 +13,7 @@ import pytest
 
 from dplateau import AuditReport, Certificate, LossGeometry, NoisyGD, certify
 from dplateau.audit import lower_bound
+from forging import changed
 
 RUN = NoisyGD(
     n=10,
@@ -97,7 +98,7 @@ class Here:
         """Return what ``--json`` prints."""
         code, output, errors = self.audit(*words, "--json")
         assert errors == ""
-        found: dict[str, Any] = json.loads(output)
+        found: dict[str, Any] = json.loads(output)["content"]
         assert code == (1 if found["verdict"] == "violated" else 0)
         return found
 
@@ -163,7 +164,7 @@ def test_a_claim_below_its_own_proof_is_a_violation(folder: Path, here: Here) ->
 
 def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here: Here) -> None:
     right = here.answer("certificate.json", "--trainer", "my_training:train", *TRAINED)
-    assert right["verdict"] == right["trainer"]["verdict"] == "not violated"
+    assert right["verdict"] == right["trainer"]["content"]["verdict"] == "not violated"
     done = audit(
         folder,
         "certificate.json",
@@ -174,7 +175,7 @@ def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here:
     assert done.stdout.endswith("verdict: violated: the trainer leaks more than is claimed\n")
     assert (folder / "audit.png").read_bytes().startswith(b"\x89PNG")
     written = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    report = AuditReport.from_json(json.dumps(written["trainer"]))
+    report = AuditReport.from_json(json.dumps(written["content"]["trainer"]))
     assert report.violated
     assert (report.runs, report.seed) == (2000, 1)
 
@@ -182,9 +183,11 @@ def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here:
 def test_one_run_at_a_time_and_a_pair_of_ones_own(here: Here) -> None:
     words = ("certificate.json", "--pair", "my_training:pair", "--runs", "100", "--seed", "3")
     found = here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
-    assert found["trainer"]["runs"] == 100
-    assert found["trainer"]["confidence"] == 0.9
-    assert found == here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
+    report = found["trainer"]["content"]
+    assert report["runs"] == 100
+    assert report["confidence"] == 0.9
+    again = here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
+    assert again["trainer"]["content"] == report
 
 
 @pytest.mark.parametrize(
@@ -230,8 +233,8 @@ def test_bad_requests_end_in_one_line(words: str, message: str, here: Here) -> N
 
 def test_an_altered_certificate_is_refused(folder: Path, here: Here) -> None:
     found = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
-    found["claimed_epsilon"] = 1.0
-    (folder / "altered.json").write_text(json.dumps(found), encoding="utf-8")
+    altered = json.dumps(changed(found, claimed_epsilon=1.0))
+    (folder / "altered.json").write_text(altered, encoding="utf-8")
     code, _, errors = here.audit("altered.json")
     assert code == 2
     assert "altered after it was made" in errors
