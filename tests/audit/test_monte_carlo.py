@@ -30,6 +30,7 @@ from dplateau import (
     worst_case_pair,
 )
 from dplateau.audit.monte_carlo import fit_score
+from dplateau.certificates.certificate import Claim
 from dplateau.audit.monte_carlo_rates import (
     THRESHOLDS,
     ClaimTable,
@@ -192,7 +193,7 @@ def test_a_proved_epsilon_is_the_one_that_the_rates_need() -> None:
 
 def test_the_headline_is_tested_even_if_the_curve_says_more() -> None:
     claim = gaussian_claim(1.0)
-    altered = replace(claim, claimed_epsilon=0.5)
+    altered = replace(claim, claim=Claim(0.5, claim.claimed_delta))
     assert not audit(1.0, seed=1).violated
     report = audit(1.0, seed=1, claim=altered)
     assert report.violated
@@ -456,7 +457,7 @@ def test_outputs_that_change_their_size_are_refused() -> None:
         audit_trainer(train, gaussian_claim(), 1.0, 0.0, runs=100, seed=0)
 
 
-# --- neighbouring data sets
+# --- neighboring data sets
 
 
 def test_pairs_differ_in_one_record_of_full_length() -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dplateau.algorithms import (
     Cyclic,
@@ -26,17 +26,15 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.errors import InvalidInput, PrivacyLeakWarning
-from dplateau.estimators import disclosures
-from dplateau.estimators.progress import progress_of
+from dplateau.estimators.disclosures import about_rows, about_sizes, fixed_seed, progress_of
+from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap, bounds_of_columns
-from dplateau.estimators.targets import Task
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person
 
 DEFAULT_DELTA = 1e-5
-FLOATS = [np.float64, np.float32]
 
 _PARAMETERS = """
     epsilon, delta
@@ -182,8 +180,8 @@ class PrivateLinearModel(BaseEstimator):
             chosen.certificate,
             assumptions=(
                 *chosen.certificate.assumptions,
-                disclosures.about_sizes(self.n_public, slots, chosen.run.neighbors),
-                *disclosures.about_rows(features.dtype, randomness),
+                about_sizes(self.n_public, slots, chosen.run.neighbors),
+                *about_rows(features.dtype, randomness),
                 *self._more_assumptions(),
             ),
         )
@@ -207,7 +205,7 @@ class PrivateLinearModel(BaseEstimator):
     def _leaks(self) -> tuple[str, ...]:
         """Return what the parameters let out, and what to do about it."""
         name = type(self).__name__
-        return () if self.random_state is None else (disclosures.fixed_seed(name),)
+        return () if self.random_state is None else (fixed_seed(name),)
 
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -272,7 +270,7 @@ class PrivateLinearModel(BaseEstimator):
     def _scores(self, X: Any) -> FloatArray:
         """Return the scores of rows, one column per score."""
         check_is_fitted(self)
-        features = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        features = checked_rows(self, X)
         coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
         with np.errstate(all="ignore"):
             return self.row_map_.scores(features, coef, intercept)
