@@ -30,7 +30,6 @@ from dplateau import (
     worst_case_pair,
 )
 from dplateau.audit.monte_carlo import fit_score
-from dplateau.certificates.certificate import Claim
 from dplateau.audit.monte_carlo_rates import (
     THRESHOLDS,
     ClaimTable,
@@ -45,6 +44,7 @@ from dplateau.audit.monte_carlo_rates import (
     proved_epsilon,
     region_corners,
 )
+from dplateau.certificates.certificate import Claim
 from dplateau.ground.sealed import resealed
 from dplateau.ground.types import FloatArray
 from forging import forged
