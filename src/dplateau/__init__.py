@@ -51,13 +51,21 @@ _HOMES = {
         "noise_needed",
         "per_record",
     ),
-    "dplateau.errors": ("DplateauError", "InvalidInput", "NotApplicable", "PrivacyLeakWarning"),
+    "dplateau.errors": (
+        "DplateauError",
+        "InvalidInput",
+        "LedgerBroken",
+        "NotApplicable",
+        "PrivacyLeakWarning",
+        "SpendRefused",
+    ),
     "dplateau.estimators": (
         "PrivateHuberRegressor",
         "PrivateLinearSVC",
         "PrivateLogisticRegression",
         "PrivateRidge",
     ),
+    "dplateau.ledger": ("Ledger",),
     "dplateau.planning": ("Plan", "plan"),
     "dplateau.sampling": (
         "LangevinSampler",
@@ -92,6 +100,8 @@ __all__ = [
     "Holder",
     "InvalidInput",
     "LangevinSampler",
+    "Ledger",
+    "LedgerBroken",
     "LossGeometry",
     "MixingCertificate",
     "NoisyGD",
@@ -111,6 +121,7 @@ __all__ = [
     "Samples",
     "Schedule",
     "Simplex",
+    "SpendRefused",
     "Tightness",
     "__version__",
     "audit_trainer",
@@ -173,13 +184,21 @@ if TYPE_CHECKING:
         noise_needed,
         per_record,
     )
-    from dplateau.errors import DplateauError, InvalidInput, NotApplicable, PrivacyLeakWarning
+    from dplateau.errors import (
+        DplateauError,
+        InvalidInput,
+        LedgerBroken,
+        NotApplicable,
+        PrivacyLeakWarning,
+        SpendRefused,
+    )
     from dplateau.estimators import (
         PrivateHuberRegressor,
         PrivateLinearSVC,
         PrivateLogisticRegression,
         PrivateRidge,
     )
+    from dplateau.ledger import Ledger
     from dplateau.planning import Plan, plan
     from dplateau.sampling import (
         LangevinSampler,
