@@ -196,7 +196,7 @@ class Growing(Pieces):
 
 
 def test_rows_are_checked_on_every_pass() -> None:
-    with pytest.raises(InvalidInput, match="longer than feature_norm=1.3"):
+    with pytest.raises(InvalidInput, match=r"longer than feature_norm=1\.3"):
         train(gd(), Logistic(), Growing(X, SIGNS, [4, 11]), feature_norm=NORM)
 
 
