@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.estimators.classifiers import PrivateLogisticRegression
+from dplateau.estimators.models import PrivateLogisticRegression
 from dplateau.ground.types import FloatArray
 
 TEST_SHARE = 0.2
@@ -31,7 +31,7 @@ class PublicData:
     def fit(self, epsilon: float, **options: Any) -> PrivateLogisticRegression:
         """Train a private model; the classes are public too."""
         model = PrivateLogisticRegression(
-            epsilon=epsilon, classes=np.unique(self.labels), **options
+            epsilon=epsilon, classes=np.unique(self.labels), data_norm=1.0, **options
         )
         fitted: PrivateLogisticRegression = model.fit(self.rows, self.labels)
         return fitted

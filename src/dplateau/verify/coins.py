@@ -1,0 +1,517 @@
+"""Laws of weighted coins plus standard normal noise: densities and both tails, on any points.
+
+Few coins are enumerated. Many coins are inverted from their characteristic function, which the
+noise makes fall like a Gaussian, so that the trapezoid rule is exact up to rounding (no coin is
+moved to a grid). Laws are tilted by e^(tilt y) first, so that rare values keep their digits: what
+rounding can add is stated beside every value and never left out.
+
+Upper bounds on the tails of a sum of weighted coins, any weights, by a tree of convolutions.
+
+Weights are rounded up to a grid, coins of equal rounded weight are one binomial law, and the laws
+are added up in pairs. What lies beyond the grid is counted as larger than everything on it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft, signal, special
+
+from dplateau.ground.types import FloatArray
+
+# Chances left out of a window of a tilted law, as a negative logarithm.
+_WINDOW = 45.0
+# Where the noise's own law and its characteristic function are below 1e-19.
+_NOISE_REACH, _LAST_FREQUENCY = 9.5, 9.4
+_ROUNDING = 2e-14
+_WIDEST = 1500.0
+_MOST_TERMS = 5e7
+_CHUNK = 1_000_000
+# Cells of noise below a cap, and points per cell.
+_CELLS, _FINER = 500, 4
+_TERMS_BELOW_A_CAP = 8e6
+# Up to so many uses on average, below a cap, each is rounded up to a grid of its own.
+_FEW_USES, _LATTICE, _MERGED = 12.0, 4800, 4
+# A law that is below its cap with a chance of e^-7 counts as never below it.
+_UNLIKELY = 7.0
+
+
+@dataclass(frozen=True)
+class Tails:
+    """P(Y > y), P(Y <= y) and the logarithm of the density, with their rounding errors."""
+
+    upper: FloatArray
+    lower: FloatArray
+    log_density: FloatArray
+    upper_error: FloatArray
+    lower_error: FloatArray
+
+
+class SmoothedLaw(Protocol):
+    """The law of Y = M + N(0, 1) with M >= 0."""
+
+    def tails(self, y: FloatArray) -> Tails:
+        """Return tails and density at these points."""
+
+    def reach(self, mass: float) -> tuple[float, float]:
+        """Return points that Y is below, and above, with at most that chance each."""
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """M takes the value ``points[i]`` with chance ``masses[i]``."""
+
+    points: FloatArray
+    masses: FloatArray
+
+    def tails(self, y: FloatArray) -> Tails:
+        """Sum over the atoms: every term is positive, so nothing cancels."""
+        upper, lower, density = (np.zeros(y.size) for _ in range(3))
+        rows = max(1, 2_000_000 // y.size)
+        for first in range(0, self.points.size, rows):
+            gaps = y[None, :] - self.points[first : first + rows, None]
+            masses = self.masses[first : first + rows]
+            upper += masses @ special.ndtr(-gaps)
+            lower += masses @ special.ndtr(gaps)
+            density += masses @ np.exp(-(gaps**2) / 2)
+        log_density = np.log(np.maximum(density, 1e-300)) - math.log(math.sqrt(2 * math.pi))
+        return Tails(upper, lower, log_density, 1e-15 * upper, 1e-15 * lower)
+
+    def reach(self, mass: float) -> tuple[float, float]:
+        """Leave out atoms of less than half the mass, and as much of the noise."""
+        order = np.argsort(self.points)
+        beyond = np.cumsum(self.masses[order][::-1])[::-1]
+        kept = self.points[order][beyond > mass / 2]
+        noise = float(special.ndtri(max(mass / 2, 1e-300)))
+        return float(self.points.min()) + noise, float(kept.max()) - noise
+
+
+@dataclass(frozen=True, eq=False)
+class Coins:
+    """M = offset + sum of weights[g] times the heads of counts[g] coins of chance rates[g]."""
+
+    weights: FloatArray
+    rates: FloatArray
+    counts: FloatArray
+    offset: float = 0.0
+
+    def copies(self, times: int) -> Coins:
+        """Return the sum of independent copies."""
+        return Coins(self.weights, self.rates, times * self.counts, times * self.offset)
+
+    def scaled(self, factor: float) -> Coins:
+        """Return M in another unit."""
+        return Coins(factor * self.weights, self.rates, self.counts, factor * self.offset)
+
+    @property
+    def most(self) -> float:
+        """Return the largest value of M."""
+        return self.offset + float(self.weights @ self.counts)
+
+    def log_moment(self, tilt: float) -> float:
+        """Return log E e^(tilt M)."""
+        lean = tilt * self.weights
+        with np.errstate(divide="ignore"):
+            logs = np.logaddexp(np.log1p(-self.rates), np.log(self.rates) + lean)
+        return tilt * self.offset + float(self.counts @ logs)
+
+    def tilted_rates(self, tilt: float) -> FloatArray:
+        """Return the chances of heads under the law tilted by e^(tilt M)."""
+        with np.errstate(divide="ignore"):
+            odds = np.log(self.rates) - np.log1p(-self.rates)
+        found: FloatArray = special.expit(odds + tilt * self.weights)
+        return found
+
+    def deviation(self, tilt: float) -> float:
+        """Return the standard deviation of M under the tilted law."""
+        rates = self.tilted_rates(tilt)
+        return math.sqrt(float(self.counts @ (rates * (1 - rates) * self.weights**2)))
+
+    def span(self, tilt: float = 0.0, below: float = _WINDOW) -> tuple[float, float]:
+        """Return where the tilted M lies but for small chances on each side (Chernoff).
+
+        Above e^-45, below e^-``below``.
+        """
+        base = self.log_moment(tilt)
+        size = max(self.deviation(tilt), 1e-3 * float(self.weights.max()), 1e-300)
+        slopes = np.geomspace(0.5 / size, 60.0 / size, 9)
+        highs = [(self.log_moment(tilt + s) - base + _WINDOW) / s for s in slopes]
+        lows = [(base - self.log_moment(tilt - s) - below) / s for s in slopes]
+        return max(self.offset, *lows), min(self.most, *highs)
+
+    def transform(self, tilt: float, frequencies: FloatArray) -> np.ndarray:
+        """Return E e^(i t M) under the tilted law."""
+        if frequencies.size * self.weights.size > _MOST_TERMS:
+            raise ArithmeticError("the law of the record's uses needs too many frequencies")
+        rates = self.tilted_rates(tilt)
+        angle, log_square = frequencies * self.offset, np.zeros(frequencies.size)
+        rows = max(1, 500_000 // frequencies.size)
+        with np.errstate(divide="ignore"):
+            for first in range(0, self.weights.size, rows):
+                part = slice(first, first + rows)
+                turn = np.outer(self.weights[part], frequencies)
+                rate, count = rates[part, None], self.counts[part]
+                # 1 - q + q e^(i x) = 1 - 2 q sin^2(x/2) + i q sin x, squared without cancellation.
+                half = np.sin(turn / 2) ** 2
+                log_square += count @ np.log1p(-4 * rate * (1 - rate) * half)
+                angle += count @ np.arctan2(rate * np.sin(turn), 1 - 2 * rate * half)
+        return np.asarray(np.exp(log_square / 2 + 1j * angle))
+
+
+@dataclass(frozen=True, eq=False)
+class _Tilted:
+    """Y under one tilt: its Fourier series on a window, from whose low end waves are counted."""
+
+    tilt: float
+    log_moment: float
+    low: float
+    high: float
+    frequencies: FloatArray
+    series: np.ndarray
+
+    def log_size(self, y: FloatArray) -> FloatArray:
+        """Return log of e^-(tilt y) E e^(tilt Y): values are exact up to rounding of that size."""
+        return self.log_moment - self.tilt * y
+
+    def tail_and_density(self, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the tilted density, and the mass above y times e^(tilt y) / E e^(tilt Y).
+
+        The mass (below y, for negative tilts) is the integral of e^-(tilt (x - y)) times the
+        series, from y to the end of the window.
+        """
+        end = self.high if self.tilt > 0 else self.low
+        both = np.stack([self.series / (self.tilt + 1j * self.frequencies), self.series], axis=1)
+        points = np.r_[y, end] - self.low
+        sums = np.empty((points.size, 2))
+        rows = max(1, _CHUNK // self.frequencies.size)
+        for first in range(0, points.size, rows):
+            part = slice(first, first + rows)
+            waves = np.exp(-1j * np.outer(points[part], self.frequencies))
+            sums[part] = 2 * (waves @ both).real - both[0].real
+        sums /= self.high - self.low
+        tail = sums[:-1, 0] - np.exp(-self.tilt * (end - y)) * sums[-1, 0]
+        return (tail if self.tilt > 0 else -tail), sums[:-1, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class SmoothedCoins:
+    """Y = M + N(0, 1) for many coins; ``rarest`` is the chance down to which it is asked about."""
+
+    coins: Coins
+    rarest: float
+
+    @cached_property
+    def _tilts(self) -> tuple[list[_Tilted], list[_Tilted]]:
+        """Return positive and negative tilts that reach the rarest values on either side."""
+        sides = []
+        for sign in (1.0, -1.0):
+            found, tilt = [], 1.5 * sign / self._deviation(0.0)
+            for _ in range(60):
+                found.append(self._tilted(tilt))
+                if self._log_tail(tilt) < math.log(self.rarest) - 3:
+                    break
+                tilt += 5 * sign / self._deviation(tilt)
+            sides.append(found)
+        return sides[0], sides[1]
+
+    def _deviation(self, tilt: float) -> float:
+        return math.hypot(1.0, self.coins.deviation(tilt))
+
+    def _mean(self, tilt: float) -> float:
+        rates = self.coins.tilted_rates(tilt)
+        return tilt + self.coins.offset + float(self.coins.counts @ (rates * self.coins.weights))
+
+    def _log_moment(self, tilt: float) -> float:
+        return self.coins.log_moment(tilt) + tilt**2 / 2
+
+    def _log_tail(self, tilt: float) -> float:
+        """Return Chernoff's bound at the mean of the tilted law."""
+        return self._log_moment(tilt) - tilt * self._mean(tilt)
+
+    def _tilted(self, tilt: float) -> _Tilted:
+        low, high = self.coins.span(tilt)
+        low, high = low + tilt - _NOISE_REACH, high + tilt + _NOISE_REACH
+        width = high - low
+        if not width < _WIDEST:
+            raise ArithmeticError(f"one block spreads over {width:.3g} deviations of its noise")
+        step = 2 * math.pi / width
+        frequencies = step * _whole_numbers(math.ceil(_LAST_FREQUENCY / step) + 1)
+        noise = np.exp(1j * frequencies * (tilt - low) - frequencies**2 / 2)
+        series = noise * self.coins.transform(tilt, frequencies)
+        return _Tilted(tilt, self._log_moment(tilt), low, high, frequencies, series)
+
+    def tails(self, y: FloatArray) -> Tails:
+        """Read each point under the tilt that makes it likely."""
+        right = y >= self._mean(0.0)
+        tail, error, log_density = (np.empty(y.size) for _ in range(3))
+        for side, tilts in zip((right, ~right), self._tilts, strict=True):
+            tail[side], error[side], log_density[side] = self._side(y[side], tilts)
+        upper, lower = np.where(right, tail, 1 - tail), np.where(right, 1 - tail, tail)
+        return Tails(upper, lower, log_density, error, error)
+
+    def _side(
+        self, y: FloatArray, tilts: list[_Tilted]
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return one tail, its error and the log density; each point from its best tilt."""
+        tail, log_density = np.zeros(y.size), np.full(y.size, -np.inf)
+        sizes = np.array([tilted.log_size(y) for tilted in tilts])
+        best = np.argmin(sizes, axis=0)
+        for k, tilted in enumerate(tilts):
+            here = np.flatnonzero((best == k) & (y >= tilted.low) & (y <= tilted.high))
+            if here.size == 0:
+                continue
+            mass, density = tilted.tail_and_density(y[here])
+            tail[here] = np.clip(np.exp(sizes[k, here]) * mass, 0.0, 1.0)
+            log_density[here] = np.log(np.maximum(density, 1e-18)) + sizes[k, here]
+        error = np.minimum(_ROUNDING * np.exp(np.minimum(sizes.min(axis=0), 50.0)), 1.0)
+        return tail, error, log_density
+
+    def reach(self, mass: float) -> tuple[float, float]:
+        """Return Chernoff's points."""
+        positive, negative = self._tilts
+        log = math.log(mass)
+        high = min((t.log_moment - log) / t.tilt for t in positive)
+        low = max((t.log_moment - log) / t.tilt for t in negative)
+        return low, high
+
+
+def coarser(coins: Coins, most: int) -> Coins:
+    """Return coins that weigh at least as much, in at most ``most`` groups."""
+    if coins.weights.size <= most:
+        return coins
+    ages = np.log(coins.weights.max() / coins.weights)
+    bins = np.floor(-np.expm1(-ages / 2) * most).astype(np.int64)
+    order = np.argsort(bins, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(bins[order]) > 0])
+    return Coins(
+        np.maximum.reduceat(coins.weights[order], starts),
+        np.maximum.reduceat(coins.rates[order], starts),
+        np.add.reduceat(coins.counts[order], starts),
+        coins.offset,
+    )
+
+
+def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
+    """Return atoms of a law at least as large as min(M, cap); None if the cap is never reached.
+
+    M plus a little noise that is almost surely positive has a smooth law; the chance that it is not
+    positive, and all rounding, is put on the cap itself.
+    """
+    if cap >= coins.span()[1]:
+        return None
+    # What one use adds beyond the cap is cut off anyway.
+    coins = Coins(np.minimum(coins.weights, cap), coins.rates, coins.counts, coins.offset)
+    if cap <= coins.span(below=_UNLIKELY)[0]:
+        return Atoms(np.array([cap]), np.array([1.0]))
+    if float(coins.rates @ coins.counts) <= _FEW_USES:
+        return _lattice_atoms(coins, cap)
+    low, high = coins.span(below=2 * _UNLIKELY)
+    # Of the cap itself a part in 1500 is fine enough.
+    cell = max((cap - low) / _CELLS, cap / (3 * _CELLS))
+    noise, shift = cell / 8, 7 * cell / 8
+    start, end = low - 10 * noise, high + shift + 10 * noise
+    step = 2 * math.pi / (end - start)
+    frequencies = step * _whole_numbers(math.ceil(_LAST_FREQUENCY / noise / step) + 1)
+    if frequencies.size * min(coins.weights.size, 200) > _TERMS_BELOW_A_CAP:
+        return Atoms(np.array([cap]), np.array([1.0]))  # too fine to resolve: all of it counts
+    tilt = 1.0 / max(coins.deviation(0.0), cell)
+    turned = np.exp(1j * frequencies * (shift + noise**2 * tilt - start))
+    # The noise under the tilt has the mean noise^2 tilt and the moment e^((noise tilt)^2 / 2).
+    coins = coarser(coins, max(200, min(2000, int(_TERMS_BELOW_A_CAP / frequencies.size))))
+    series = turned * np.exp(-((frequencies * noise) ** 2) / 2) * coins.transform(tilt, frequencies)
+    moment = coins.log_moment(tilt) + tilt * shift + (noise * tilt) ** 2 / 2
+    survival, points = _survival(series / (tilt + 1j * frequencies), start, end)
+    # As in _Tilted, but on a whole grid at once.
+    tails = survival - np.exp(-tilt * (end - points)) * survival[0]
+    chosen = slice(None, None, max(1, int(cell / _FINER / (points[1] - points[0]))))
+    points, tails = points[chosen], (np.exp(moment - tilt * points) * tails)[chosen]
+    inside = (points >= low) & (points <= cap)
+    points, tails = points[inside], tails[inside]
+    falling = np.clip(np.maximum.accumulate(tails[::-1])[::-1] + 1e-13, 0.0, 1.0)
+    masses = np.r_[1 - falling[0], falling[:-1] - falling[1:], falling[-1]]
+    masses[-1] += float(special.ndtr(-7.0))
+    return Atoms(np.r_[points, cap], masses)
+
+
+def _lattice_atoms(coins: Coins, cap: float) -> Atoms:
+    """Return the law of a few uses below a cap, each rounded up to a grid: all terms positive."""
+    cell = cap / _LATTICE
+    masses = np.zeros(_LATTICE + 1)
+    masses[min(_LATTICE, math.ceil(coins.offset / cell))] = 1.0
+    for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
+        jump = math.ceil(float(weight) / cell * (1 - 1e-13))
+        heads = np.arange(min(int(count), -(-_LATTICE // jump)) + 1, dtype=np.float64)
+        chances = _binomial_at(heads, float(count), float(rate))
+        moved = chances[0] * masses
+        for k in range(1, heads.size):
+            if k * jump >= _LATTICE:
+                break
+            moved[k * jump :] += chances[k] * masses[: _LATTICE + 1 - k * jump]
+        # All that is not below the cap is at the cap.
+        moved[-1] = max(0.0, 1 + 1e-13 - float(moved[:-1].sum()))
+        masses = moved
+    groups = masses[1:].reshape(-1, _MERGED).sum(axis=1)
+    points = cell * _MERGED * np.arange(groups.size + 1)
+    return Atoms(points, np.r_[masses[0], groups])
+
+
+def _survival(parts: np.ndarray, start: float, end: float) -> tuple[FloatArray, FloatArray]:
+    """Return the sum of a Fourier series on a fine grid of its period, and the grid."""
+    size = fft.next_fast_len(2 * parts.size, real=True)
+    sums = fft.irfft(np.conj(parts), size) * size / (end - start)
+    return sums, start + (end - start) / size * _whole_numbers(size)
+
+
+def _whole_numbers(count: int) -> FloatArray:
+    found: FloatArray = np.arange(count, dtype=np.float64)
+    return found
+
+
+def few_atoms(coins: Coins, most: int) -> Atoms | None:
+    """Enumerate M exactly, or return None if it takes more values than ``most``."""
+    if float(np.sum(np.log1p(coins.counts))) > math.log(most) + 1e-9:
+        return None
+    points, masses = np.array([coins.offset]), np.array([1.0])
+    for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
+        heads = np.arange(int(count) + 1)
+        chances = _binomial(int(count), float(rate))
+        points = np.add.outer(points, weight * heads).ravel()
+        masses = np.multiply.outer(masses, chances).ravel()
+    return Atoms(points, masses)
+
+
+def _binomial(count: int, rate: float) -> FloatArray:
+    if count == 1:
+        return np.array([1 - rate, rate])
+    # More mass than one is on the safe side.
+    return _binomial_at(np.arange(count + 1, dtype=np.float64), float(count), rate) * (1 + 1e-13)
+
+
+def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
+    """Return the chances of so many heads of ``count`` coins."""
+    ways = -math.log(count + 1) - special.betaln(count - heads + 1, heads + 1)
+    found: FloatArray = np.exp(
+        ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
+    )
+    return found
+
+
+# Cells for each weight that is drawn: rounding up costs half a cell each time.
+_CELLS_PER_DRAW, _LEAST_CELLS, _MOST_CELLS = 1600.0, 1 << 16, 1 << 18
+# Coins that weigh less than this together, relative to the largest, count as thrown.
+_DUST = 1e-4
+# Up to this many coins all outcomes are written out.
+_FEW = 14
+# Up to this many masses are added up one by one, which rounds by next to nothing.
+_SHORT = 64
+_UNIT = 1.2e-16
+
+
+@dataclass(frozen=True)
+class StartLaw:
+    """``tails[i]`` is not below P(W > points[i]); points rise."""
+
+    points: FloatArray
+    tails: FloatArray
+
+    def tail(self, point: float) -> float:
+        """Return an upper bound on P(W > point)."""
+        place = int(np.searchsorted(self.points, point * (1 - 1e-12), side="right")) - 1
+        return 1.0 if place < 0 else float(self.tails[place])
+
+
+def start_law(weights: FloatArray, rate: float, older: float) -> StartLaw:
+    """Return the tails of sum_j weights[j] I_j + older, the I_j being coins of chance ``rate``."""
+    rising = np.sort(weights[weights > 0])
+    if rising.size <= _FEW:
+        return _few(rising, rate, older)
+    sums = np.cumsum(rising)
+    dust = int(np.searchsorted(sums, _DUST * rising[-1]))
+    dropped = float(sums[dust - 1]) if dust else 0.0
+    kept = rising[dust:]
+    # Bernstein's inequality: the sum is above ``far`` with a chance below e^-39.
+    reach = 39.0 * float(kept[-1]) / 3
+    spread = 78.0 * rate * (1 - rate) * float(kept @ kept)
+    far = min(float(kept.sum()), rate * float(kept.sum()) + reach + math.sqrt(reach**2 + spread))
+    wanted = _CELLS_PER_DRAW * (rate * kept.size + 1)
+    cells = int(min(max(wanted, _LEAST_CELLS), _MOST_CELLS))
+    # The largest weight, and all that equal it, lie on the grid.
+    cell = float(kept[-1]) / max(1, math.floor(float(kept[-1]) * cells / far))
+    places = np.ceil(kept / cell * (1 - 1e-13)).astype(np.int64)
+    law, missing = _total(places, rate, 2 * cells)
+    points = (dropped + older) * (1 + 1e-12) + np.arange(law.size, dtype=np.float64) * cell
+    return StartLaw(points, _tails(law, missing))
+
+
+def _few(weights: FloatArray, rate: float, older: float) -> StartLaw:
+    """Write out all outcomes."""
+    points, masses = np.array([older]), np.ones(1)
+    for weight in weights.tolist():
+        points = np.r_[points, points + weight]
+        masses = np.r_[masses * (1 - rate), masses * rate]
+    order = np.argsort(points)
+    return StartLaw(points[order] * (1 + 1e-13), _tails(masses[order], 0.0))
+
+
+def _tails(masses: FloatArray, missing: float) -> FloatArray:
+    """Return the sums of all later masses, rounded up."""
+    above = np.r_[np.cumsum(masses[::-1])[::-1][1:], 0.0]
+    found: FloatArray = np.minimum(above * (1 + 4 * masses.size * _UNIT) + missing, 1.0)
+    return found
+
+
+def _total(places: npt.NDArray[np.int64], rate: float, size: int) -> tuple[FloatArray, float]:
+    """Return the law of sum_j places[j] I_j below ``size``, and what may be missing from a tail.
+
+    That is what lies beyond, and what rounding takes off any sum of the masses.
+    """
+    values, repeats = np.unique(places, return_counts=True)
+    laws, beyond = [], 0.0
+    for value, count in zip(values.tolist(), repeats.tolist(), strict=True):
+        law, lost = _binomial_law(value, count, rate, size)
+        laws.append(law)
+        beyond += lost
+    while len(laws) > 1:
+        added = [_added(laws[i], laws[i + 1], size) for i in range(0, len(laws) - 1, 2)]
+        beyond += math.fsum(lost for _, lost in added)
+        laws = [law for law, _ in added] + laws[len(laws) - len(laws) % 2 :]
+    return laws[0], beyond
+
+
+def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[FloatArray, float]:
+    most = min(count, (size - 1) // value, math.ceil(count * rate + 12 * math.sqrt(count) + 30))
+    drawn = np.arange(most + 1, dtype=np.float64)
+    law = np.zeros(most * value + 1)
+    logs = special.gammaln(count + 1) - special.gammaln(drawn + 1)
+    logs -= special.gammaln(count - drawn + 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs += special.xlogy(drawn, rate) + special.xlog1py(count - drawn, -rate)
+    law[::value] = np.exp(logs) * (1 + 1e-13 + 40 * _UNIT * special.gammaln(count + 2))
+    return law, float(special.bdtrc(most, count, rate)) if most < count else 0.0
+
+
+def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray, float]:
+    short, long = sorted((first, second), key=np.count_nonzero)
+    filled, lost = np.flatnonzero(short), 0.0
+    if filled.size <= _SHORT:
+        both = np.zeros(first.size + second.size - 1)
+        for place in filled.tolist():
+            both[place : place + long.size] += short[place] * long
+    else:
+        both = np.maximum(signal.fftconvolve(first, second), 0.0)
+        lost = _transformed(first, second, both)
+    return both[:size], float(both[size:].sum()) + lost
+
+
+def _transformed(first: FloatArray, second: FloatArray, both: FloatArray) -> float:
+    """Bound what transforms take off a sum of ``both``: log2(n) roundings each, in the norm.
+
+    No transform of masses exceeds 1, and a sum of n errors is at most sqrt(n) times their norm.
+    """
+    norms = sum(float(np.linalg.norm(law)) for law in (first, second, both))
+    return _UNIT * math.log2(2 * both.size) * math.sqrt(both.size) * norms
