@@ -6,7 +6,8 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -306,6 +307,21 @@ class Ledger:
 def ledger_in_force() -> Ledger | None:
     """Return the ledger whose ``with`` block this process is in, the innermost one."""
     return _IN_FORCE[-1] if _IN_FORCE else None
+
+
+@contextmanager
+def paid_for(part: Part, *, name: str) -> Iterator[None]:
+    """Make a release within the block: the ledger in force, if any, pays before it begins.
+
+    The cost is reserved, and settled once the block has ended; if it fails, it stays reserved.
+    """
+    ledger = ledger_in_force()
+    if ledger is None:
+        yield
+        return
+    number = ledger.reserve(part, name=name)
+    yield
+    ledger.settle(number)
 
 
 def _payment(
