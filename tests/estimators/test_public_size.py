@@ -1,4 +1,4 @@
-"""With a public bound on the number of rows, a fitted model tells nothing else about that number."""
+"""With a public bound on the number of rows, a fitted model tells nothing else about it."""
 
 from __future__ import annotations
 
