@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.cli.sign import EXAMPLE as SIGN_EXAMPLE
+from dplateau.cli.sign import sign_command, signature_check
 from dplateau.cli.train import (
     PREDICT_EXAMPLE,
     SCHEMA_EXAMPLE,
@@ -148,6 +151,7 @@ app.command(name="curve", epilog=EXAMPLE)(curve_command)
 app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
+app.command(name="sign", epilog=SIGN_EXAMPLE)(sign_command)
 app.command(name="train", epilog=TRAIN_EXAMPLE)(train_command)
 app.command(name="predict", epilog=PREDICT_EXAMPLE)(predict_command)
 app.command(name="schema", epilog=SCHEMA_EXAMPLE)(schema_command)
@@ -156,6 +160,9 @@ app.command(name="schema", epilog=SCHEMA_EXAMPLE)(schema_command)
 @app.command(name="verify", epilog="Example: `dplateau verify certificate.json`")
 def verify_command(
     file: Annotated[Path, typer.Argument(help="A certificate, as JSON.", show_default=False)],
+    key: Annotated[
+        Path | None, typer.Option(help="Public key whose owner must have signed the file.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Re-derive a certificate's claim by independent code; exit code 1 if it does not hold."""
@@ -163,6 +170,9 @@ def verify_command(
 
     found = read_certificate(read_text(file))
     verdict = verify_mixing(found) if found["kind"] == MIXING.name else verify(found)
+    if key is not None:
+        signed = signature_check(file, key)
+        verdict = replace(verdict, ok=verdict.ok and signed.ok, checks=(signed, *verdict.checks))
     if json:
         _print_json(verdict.to_dict())
     else:
