@@ -14,6 +14,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -50,6 +51,7 @@ _AS_GOOD = 1e-3
 _AMOUNT_RTOL = 1e-9
 _SUMS_UP = 1 + 1e-12
 _ERROR = 8 * UNIT_ROUNDOFF
+_FOUR_DIGITS_UP = Context(prec=4, rounding=ROUND_CEILING)
 
 
 @dataclass(frozen=True)
@@ -458,11 +460,7 @@ def rounded_up(value: float) -> str:
     >>> rounded_up(0.12341), rounded_up(2.0)
     ('0.1235', '2')
     """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    step = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
-    found = f"{math.ceil(value / step * (1 - 1e-13)) * step:.4g}"
-    return found
+    return f"{float(_FOUR_DIGITS_UP.create_decimal(repr(float(value)))):.4g}"
 
 
 def _masses(law: Law, delta: float) -> tuple[FloatArray, FloatArray, float]:

@@ -398,7 +398,9 @@ def _require_part(part: object) -> None:
 
 
 def _unfit(part: Part, settings: Settings) -> str | None:
-    """Return why a part can be spent on no budget of these settings: unit, neighbors, proof."""
+    """Return why a part can be spent on no budget of these settings: claim, unit, neighbors."""
+    if not isinstance(part, ForeignPart) and part.claim is None:
+        return f"it claims nothing: {part.no_claim}"
     for neighbors, unit in relations_of(part):
         if neighbors != settings.neighbors:
             return _other_neighbors(neighbors, settings)
