@@ -2,16 +2,16 @@
 
 The average of x x^T over all records is what one full-batch step from zero, with learning rate 1,
 makes of the losses -<W, x x^T>, whose gradients are at most feature_norm^2 long in the Frobenius
-norm. So a :func:`~dplateau.algorithms.NoisyGD` of one step describes the release, every bound and the
-verifier speak about it, and nothing new has to be proved. Symmetric p x p matrices with the
+norm. So a :func:`~dplateau.algorithms.NoisyGD` of one step describes the release, every bound and
+the verifier speak about it, and nothing new has to be proved. Symmetric p x p matrices with the
 Frobenius norm are a Euclidean space of p (p + 1) / 2 dimensions, in which the diagonal entries and
-sqrt(2) times the others are coordinates: white noise of deviation s there is noise of deviation s on
-the diagonal and of s / sqrt(2) beside it.
+sqrt(2) times the others are coordinates: white noise of deviation s there is noise of deviation s
+on the diagonal and of s / sqrt(2) beside it.
 
 **Rounding.** The entries of a row are cut towards zero to multiples of a unit h, which makes no row
-longer. Products are then multiples of h^2, and sums of up to ``ROWS_IN_DOUBLES`` of them are exact in
-doubles whatever their order, sums of all of them in 64-bit integers. What is left is the tolerance
-of the check on rows and the last conversion to doubles, and the noise is enlarged by both.
+longer. Products are then multiples of h^2, and sums of up to ``ROWS_IN_DOUBLES`` of them are exact
+in doubles whatever their order, sums of all of them in 64-bit integers. What is left is the
+tolerance of the check on rows and the last conversion to doubles; the noise is enlarged by both.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def moments_run(
         steps=1,
         learning_rate=1.0,
         noise_multiplier=noise_multiplier,
-        loss=LossGeometry(lipschitz=feature_norm**2, convex=True, smoothness=0.0),
+        loss=LossGeometry(lipschitz=feature_norm**2, convex=True),
         neighbors=neighbors,
         group_size=group_size,
         release="last",

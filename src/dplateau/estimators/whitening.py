@@ -1,11 +1,11 @@
-"""Whitening: rows turned and stretched by noisy second moments, so that all directions matter alike.
+"""Whitening: rows turned and stretched by noisy second moments, until all directions are alike.
 
 At convergence the noise in a score grows with tr(C) tr(C^-1), C being the second moments of the
 rows: least when C is white. The moments are released with noise first
-(:mod:`dplateau.engines.moments`); all that is done with them here is post-processing. A row that comes
-out longer than the radius is shortened to it, and all rows are divided by the radius, so that the
-loss, its constants, the learning rate and the noise of the run that follows do not depend on what
-the moments were: its certificate was made before anyone saw them.
+(:mod:`dplateau.engines.moments`); all that is done with them here is post-processing. A row that
+comes out longer than the radius is shortened to it, and all rows are divided by the radius, so that
+the loss, its constants, the learning rate and the noise of the run that follows do not depend on
+what the moments were: its certificate was made before anyone saw them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def whitening_of(moments: FloatArray, noise_std: float, feature_norm: float) -> 
 
     With s_j the eigenvalues of the moments and lambda the size of the noise in them (the spectral
     norm of its matrix is near ``noise_std`` sqrt(2 p)), direction j is stretched by
-    (max(s_j, 0) + lambda)^(-1/2). The typical squared norm after that is the number of directions that
-    stand out of the noise; its root is the radius.
+    (max(s_j, 0) + lambda)^(-1/2). The typical squared norm after that is the number of directions
+    that stand out of the noise; its root is the radius.
     """
     sizes, directions = np.linalg.eigh(moments)
     floor = noise_std * math.sqrt(2 * len(moments))
