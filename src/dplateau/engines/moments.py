@@ -23,6 +23,7 @@ import numpy as np
 
 from dplateau.algorithms import FullBatch, LossGeometry, NoisyGD, Run
 from dplateau.algorithms.base import Neighbors
+from dplateau.algorithms.schedule import values_over
 from dplateau.engines.randomness import Randomness
 from dplateau.engines.rows import Dense, blocks, check_features, row_norms
 from dplateau.errors import InvalidInput
@@ -82,8 +83,14 @@ def noisy_moments(
             )
         total += _product(np.trunc(block.astype(np.float64) / unit))
     slack = 2 * NORM_ROOM + (p + 4) * 2.0**-50 + n * 2.0**-50
-    noise = run.noise_std * (1 + slack) * _symmetric_noise(p, randomness)
-    return total.astype(np.float64) * (unit**2 / n) + noise
+    noise = noise_std_of(run) * (1 + slack) * _symmetric_noise(p, randomness)
+    moments: FloatArray = total.astype(np.float64) * (unit**2 / n) + noise
+    return moments
+
+
+def noise_std_of(run: Run) -> float:
+    """Return the deviation of the noise on the diagonal of the averaged moments."""
+    return float(values_over(run.noise_std, 1)[0])
 
 
 def _product(units: FloatArray) -> Any:

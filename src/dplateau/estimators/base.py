@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -23,26 +24,35 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.bounds.base import Assumption
-from dplateau.certificates import Certificate
+from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
-from dplateau.errors import InvalidInput, PrivacyLeakWarning
-from dplateau.estimators.disclosures import about_rows, about_sizes, fixed_seed, progress_of
+from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
+from dplateau.estimators.disclosures import (
+    about_rows,
+    about_sizes,
+    fixed_seed,
+    progress_of,
+    undeclared_rows,
+)
 from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap, bounds_of_columns
+from dplateau.estimators.whitening import whitened_rows
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.planning import Plan, plan
-from dplateau.planning.plan import records_per_person
+from dplateau.planning.plan import records_per_person, released
 
 DEFAULT_DELTA = 1e-5
+DEFAULT_NORM = 1.0
 
 _PARAMETERS = """
     epsilon, delta
-        What may leak about one person. ``delta`` may not exceed 1/n; None means 1e-5, or 1/n if
-        that is less.
+        What may leak about one person. None means a delta of 1e-5, or 1/n if that is less; a
+        larger one than 1/n warns.
     data_norm
         Rows longer than this are scaled down to it, each on its own. Choose it from what is known
-        about the columns, never from the data.
+        about the columns, never from the data. None means 1, and warns unless there are
+        ``feature_bounds``.
     feature_bounds
         Pair (low, high) of numbers or of one number per column: columns are cut to it and mapped to
         [-1, 1] before ``data_norm`` applies. Sparse X needs bounds that are symmetric about 0.
@@ -58,6 +68,10 @@ _PARAMETERS = """
         tell whose they are, so nothing checks it: you vouch for it. The noise grows about as much.
     algorithm
         "auto", the name of a planner's recipe, or a run whose noise is then calibrated.
+    whitening
+        "auto" turns and stretches the rows by noisy second moments first, which are part of the
+        release and of its certificate, wherever public sizes say that it pays; "never" does not.
+        Sparse rows are never whitened.
     compute_budget
         Most passes over the data; None: about ten seconds' worth.
     random_state
@@ -93,7 +107,7 @@ class PrivateLinearModel(BaseEstimator):
     """
 
     plan_: Plan
-    certificate_: Certificate
+    certificate_: Certificate | Composition
     _parameters: ClassVar[str] = _PARAMETERS
     row_map_: RowMap
     coef_: FloatArray
@@ -113,13 +127,14 @@ class PrivateLinearModel(BaseEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
-        data_norm: float = 1.0,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,
         neighbors: str = "add_remove",
         max_records_per_person: int = 1,
         algorithm: str | Run = "auto",
+        whitening: str = "auto",
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
@@ -134,6 +149,7 @@ class PrivateLinearModel(BaseEstimator):
         self.neighbors = neighbors
         self.max_records_per_person = max_records_per_person
         self.algorithm = algorithm
+        self.whitening = whitening
         self.compute_budget = compute_budget
         self.random_state = random_state
         self.safe_noise = safe_noise
@@ -161,13 +177,19 @@ class PrivateLinearModel(BaseEstimator):
         slots = self._slots(features.shape[0])
         low, high = bounds_of_columns(self.feature_bounds, features.shape[1])
         task = self._task(targets)
-        chosen = self._planned(slots, features.shape[1], task)
+        chosen = self._planned(slots, features, task)
+        for doubt in (*self._undeclared(), *chosen.doubts):
+            warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
         row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
         randomness = self._randomness()
+        rows, whitening = whitened_rows(
+            row_map.training_rows(features, slots), chosen.moments, chosen.row_norm, randomness
+        )
+        row_map = dataclasses.replace(row_map, whitening=whitening)
         weights = train(
             chosen.run,
             chosen.loss,
-            row_map.training_rows(features, slots),
+            rows,
             task.padded(slots),
             feature_norm=chosen.feature_norm,
             clip=chosen.clip,
@@ -176,15 +198,16 @@ class PrivateLinearModel(BaseEstimator):
         )
         self.plan_ = chosen
         self.row_map_ = row_map
-        self.certificate_ = dataclasses.replace(
-            chosen.certificate,
+        gradients = dataclasses.replace(
+            chosen.gradients,
             assumptions=(
-                *chosen.certificate.assumptions,
+                *chosen.gradients.assumptions,
                 about_sizes(self.n_public, slots, chosen.run.neighbors),
                 *about_rows(features.dtype, randomness),
                 *self._more_assumptions(),
             ),
         )
+        self.certificate_ = released(chosen.moments, gradients)
         self._keep(*row_map.in_original_units(weights))
 
     @abstractmethod
@@ -207,6 +230,12 @@ class PrivateLinearModel(BaseEstimator):
         name = type(self).__name__
         return () if self.random_state is None else (fixed_seed(name),)
 
+    def _undeclared(self) -> tuple[str, ...]:
+        """Return which public bounds were not stated, and what that does to the model."""
+        if self.feature_bounds is not None or self.data_norm is not None:
+            return ()
+        return (undeclared_rows(type(self).__name__),)
+
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -228,15 +257,9 @@ class PrivateLinearModel(BaseEstimator):
     def _delta(self, slots: int) -> float:
         if self.delta is None:
             return min(DEFAULT_DELTA, 1.0 / slots)
-        delta = checks.probability("delta", self.delta)
-        if delta > 1.0 / slots:
-            raise InvalidInput(
-                f"delta={delta:g} exceeds 1/n = {1.0 / slots:.3g}, which would allow releasing a "
-                f"whole record; use delta={DEFAULT_DELTA:g} or less than 1/n"
-            )
-        return delta
+        return checks.probability("delta", self.delta)
 
-    def _planned(self, slots: int, d: int, task: Task) -> Plan:
+    def _planned(self, slots: int, features: Any, task: Task) -> Plan:
         """Return what to run; sizes and parameters are all that it depends on."""
         if isinstance(self.algorithm, Run) and self.algorithm.neighbors != self.neighbors:
             raise InvalidInput(
@@ -245,18 +268,20 @@ class PrivateLinearModel(BaseEstimator):
             )
         return _plan(
             n=slots,
-            d=d,
+            d=features.shape[1],
             n_classes=task.n_classes,
             loss=task.loss,
             epsilon=self.epsilon,
             delta=self._delta(slots),
             compute_budget=self.compute_budget,
-            data_norm=self.data_norm,
+            data_norm=DEFAULT_NORM if self.data_norm is None else self.data_norm,
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm=self.algorithm,
+            # Turned rows would no longer be sparse; how rows are stored is the caller's choice.
+            whitening="never" if issparse(features) else self.whitening,
         )
 
     def _randomness(self) -> Randomness:

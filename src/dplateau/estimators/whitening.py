@@ -16,7 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.engines.rows import Dense, blocks, row_norms, scale_rows
+from dplateau.certificates import Certificate
+from dplateau.engines import Randomness
+from dplateau.engines.moments import noise_std_of, noisy_moments
+from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 
@@ -38,6 +41,22 @@ class Whitening:
     def shares(self, turned: FloatArray) -> FloatArray:
         """Return by how much rows that the matrix has already turned are shortened."""
         return np.asarray(1.0 / np.maximum(row_norms(turned), 1.0))
+
+
+def whitened_rows(
+    rows: Dense | Sparse,
+    moments: tuple[Certificate, ...],
+    row_norm: float,
+    randomness: Randomness,
+) -> tuple[Dense | Sparse, tuple[Whitening, ...]]:
+    """Release the moments that were planned, one round after the other, and whiten rows by them."""
+    rounds: list[Whitening] = []
+    for planned in moments:
+        norm = 1.0 if rounds else row_norm
+        found = noisy_moments(planned.run, rows, feature_norm=norm, randomness=randomness)
+        rounds.append(whitening_of(found, noise_std_of(planned.run), norm))
+        rows = rounds[-1].rows(rows)
+    return rows, tuple(rounds)
 
 
 def whitening_of(moments: FloatArray, noise_std: float, feature_norm: float) -> Whitening:

@@ -6,15 +6,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
+import numpy as np
+
 from dplateau.algorithms import Run
 from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.losses import Loss
-from dplateau.planning.forecast import Model, model_of
+from dplateau.planning.forecast import Forecast, Model, forecast, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
 from dplateau.planning.whitening import FULL, WHITENING, in_words, rounds_worthwhile, whitened
+
+# Scores that miss by more of their spread explain less than half of what could be explained.
+POOR_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,22 @@ class Plan:
     moments: tuple[Certificate, ...]
     chosen: Candidate | None
     rejected: tuple[Candidate, ...]
+    expected: Forecast | None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Return why the plan promises little, from public sizes alone; nothing if it is sound."""
+        claim = self.certificate
+        found = checks.weak_claim(claim.claimed_epsilon, claim.claimed_delta, self.run.n)
+        if self.expected is None or self.expected.share < POOR_SHARE:
+            return found
+        return (
+            *found,
+            f"the model will hardly work: with n = {self.run.n} records at epsilon = "
+            f"{claim.claimed_epsilon:.3g} its scores are expected to miss by "
+            f"{min(1.0, self.expected.share):.0%} of their spread (a constant misses by 100%); it "
+            "takes more records, a larger epsilon or fewer features",
+        )
 
     @cached_property
     def certificate(self) -> Certificate | Composition:
@@ -131,7 +152,7 @@ def plan(
     )
     if isinstance(algorithm, Run):
         found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
-        return _plan(task.model, task.model, found, None, ())
+        return _plan(task.model, task.model, found, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
     if algorithm not in known:
         raise InvalidInput(
@@ -145,7 +166,7 @@ def plan(
     candidates = [RECIPES[name](rest) for name in tried]
     best, *others = sorted(candidates, key=lambda candidate: candidate.expected.error)
     found = with_noise(best.run, rest)
-    return _plan(task.model, best.model, found, best, tuple(others), moments)
+    return _plan(task.model, best.model, found, best, tuple(others), best.expected, moments)
 
 
 def released(moments: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
@@ -153,6 +174,13 @@ def released(moments: tuple[Certificate, ...], gradients: Certificate) -> Certif
     if not moments:
         return gradients
     return compose([*moments, gradients], gradients.claimed_delta)
+
+
+def _forecast(run: Run, task: Task) -> Forecast | None:
+    """Return what to expect of a user's run, if it says enough to tell."""
+    if run.loss is None or run.learning_rate is None or not np.isfinite(run.loss.smoothness):
+        return None
+    return forecast(run, task.width, task.model.feature_norm, task.model.score_std)
 
 
 def records_per_person(stated: object, n: int) -> int:
@@ -181,6 +209,7 @@ def _plan(
     found: Calibration,
     chosen: Candidate | None,
     rejected: tuple[Candidate, ...],
+    expected: Forecast | None,
     moments: tuple[Certificate, ...] = (),
 ) -> Plan:
     return Plan(
@@ -195,4 +224,5 @@ def _plan(
         moments=moments,
         chosen=chosen,
         rejected=rejected,
+        expected=expected,
     )
