@@ -44,9 +44,11 @@ from .engines import train as train
 from .errors import (
     DplateauError as DplateauError,
     InvalidInput as InvalidInput,
+    LedgerBroken as LedgerBroken,
     NotApplicable as NotApplicable,
     PoorPlanWarning as PoorPlanWarning,
     PrivacyLeakWarning as PrivacyLeakWarning,
+    SpendRefused as SpendRefused,
 )
 from .estimators import (
     PrivateHuberRegressor as PrivateHuberRegressor,
@@ -54,6 +56,7 @@ from .estimators import (
     PrivateLogisticRegression as PrivateLogisticRegression,
     PrivateRidge as PrivateRidge,
 )
+from .ledger import Ledger as Ledger
 from .planning import Plan as Plan, plan as plan
 from .sampling import (
     LangevinSampler as LangevinSampler,

@@ -34,6 +34,7 @@ ROOMS = (
     "bounds",
     "verify",
     "certificates",
+    "ledger",
     "audit",
     "engines",
     "planning",

@@ -139,7 +139,7 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
                 "parts are certificates, compositions and what foreign(...) returns; "
                 f"got {type(part).__name__}"
             )
-    relations = {relation for part in found for relation in _relations(part)}
+    relations = {relation for part in found for relation in relations_of(part)}
     if len({neighbors for neighbors, _ in relations}) > 1:
         raise InvalidInput(
             "the parts speak of different neighbors (add_remove and replace); certify all runs "
@@ -157,7 +157,7 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
 
 def _require_single_records(listed: Listed) -> None:
     """Refuse larger units on disjoint records: a unit may have records in several parts."""
-    units = {unit for part, _ in listed for _, unit in _relations(part)} - {"record"}
+    units = {unit for part, _ in listed for _, unit in relations_of(part)} - {"record"}
     if units:
         raise InvalidInput(
             f"disjoint records are about neighbors of one record; a {units.pop()} may be spread "
@@ -165,10 +165,11 @@ def _require_single_records(listed: Listed) -> None:
         )
 
 
-def _relations(part: Part) -> Iterator[tuple[str, str]]:
+def relations_of(part: Part) -> Iterator[tuple[str, str]]:
+    """Yield the neighbors and the unit that each part of a part speaks of."""
     if isinstance(part, Composition):
         for entry in part.entries:
-            yield from _relations(entry.part)
+            yield from relations_of(entry.part)
     elif isinstance(part, ForeignPart):
         yield part.neighbors, part.unit
     else:
@@ -196,14 +197,15 @@ def _counted(parts: list[Part], *, flat: bool) -> Listed:
 
 
 def _gaussian(listed: Listed, delta: float) -> Iterator[_Found]:
-    entries = [Entry(part, n, _gaussian_law(part.curve)) for part, n in listed]
+    entries = [Entry(part, n, gaussian_law(part.curve)) for part, n in listed]
     if all(entry.law is not None for entry in entries):
         yield _Found("GDP composition", tuple(entries), _CLOSED_MARGIN)
 
 
-def _gaussian_law(curve: PrivacyCurve) -> GaussianCurve | None:
+def gaussian_law(curve: PrivacyCurve) -> GaussianCurve | None:
+    """Return the Gaussian law of a curve that is one, with room for a second derivation."""
     if isinstance(curve, WorstCurve):
-        laws = [_gaussian_law(inner) for inner in curve.curves]
+        laws = [gaussian_law(inner) for inner in curve.curves]
         known = [law for law in laws if law is not None]
         return max(known, key=lambda law: law.mu) if len(known) == len(laws) else None
     if not isinstance(curve, GaussianCurve):
@@ -225,7 +227,7 @@ def _losses(listed: Listed, delta: float) -> Iterator[_Found]:
 
 def _law(part: Part, delta: float) -> PrivacyCurve:
     curve = part.curve
-    law = _gaussian_law(curve)
+    law = gaussian_law(curve)
     if law is not None:
         return law
     if isinstance(curve, TabulatedCurve):

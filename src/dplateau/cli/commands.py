@@ -11,6 +11,7 @@ import typer
 from dplateau.cli.audit import EXAMPLE as AUDIT_EXAMPLE
 from dplateau.cli.audit import audit_command
 from dplateau.cli.curve import EXAMPLE, curve_command
+from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
@@ -144,6 +145,7 @@ def calibrate_command(
 
 
 app.command(name="curve", epilog=EXAMPLE)(curve_command)
+app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
 app.command(name="train", epilog=TRAIN_EXAMPLE)(train_command)
