@@ -93,7 +93,7 @@ def test_whitening_finds_what_weak_directions_hold() -> None:
     score = {}
     for whitening in ("auto", "never"):
         model = PrivateLogisticRegression(
-            classes=[0, 1], data_norm=1.0, whitening=whitening, random_state=0
+            epsilon=0.1, classes=[0, 1], data_norm=1.0, whitening=whitening, random_state=0
         )
         score[whitening] = model.fit(rows[:15_000], labels[:15_000]).score(
             rows[15_000:], labels[15_000:]

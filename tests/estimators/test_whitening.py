@@ -59,7 +59,7 @@ def test_scores_are_those_of_the_rows_that_were_trained_on(fit_intercept):
     rng = np.random.default_rng(3)
     rows, labels = rng.uniform(0, 10, size=(3000, 3)), rng.integers(0, 2, 3000)
     model = PrivateLogisticRegression(
-        classes=[0, 1], feature_bounds=(0, 10), fit_intercept=fit_intercept, random_state=1
+        classes=[0, 1], feature_bounds=(0, 10), fit_intercept=fit_intercept
     )
     model.fit(rows, labels)
     found = model.row_map_
