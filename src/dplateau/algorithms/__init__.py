@@ -15,6 +15,7 @@ from dplateau.algorithms.domains import Ball, Body, Box, Domain
 from dplateau.algorithms.geometry import Dissipativity, Holder, LossGeometry
 from dplateau.algorithms.release import (
     AllIterates,
+    Checkpoints,
     LastIterate,
     RandomStop,
     Release,
@@ -36,6 +37,7 @@ __all__ = [
     "Batches",
     "Body",
     "Box",
+    "Checkpoints",
     "Cyclic",
     "CyclicSGD",
     "Dissipativity",

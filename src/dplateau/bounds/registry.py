@@ -13,6 +13,12 @@ from dplateau.bounds.asoodeh_diaz import AsoodehDiazClosed
 from dplateau.bounds.base import Bound
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
 from dplateau.bounds.bravo_closed import BravoNonconvex, BravoWeaklySmooth
+from dplateau.bounds.checkpoints import (
+    FullBatchCheckpoints,
+    OrderedCheckpoints,
+    PoissonCheckpoints,
+    ShuffledCheckpoints,
+)
 from dplateau.bounds.cyclic_contraction import CyclicContraction
 from dplateau.bounds.every_batch import EveryBatch
 from dplateau.bounds.fixed_size import FixedSizeAveraged
@@ -74,6 +80,10 @@ BOUNDS: tuple[Bound, ...] = (
     FixedSizeModulus(),
     PoissonRecursion(),
     FixedSizeRecursion(),
+    FullBatchCheckpoints(),
+    PoissonCheckpoints(),
+    OrderedCheckpoints(),
+    ShuffledCheckpoints(),
     AsoodehDiazClosed(),
     AtConvex(),
     AtConvexClosed(),
