@@ -36,7 +36,7 @@ from dplateau.certificates import calibrate
 from dplateau.engines import SeededRandomness, scale_rows, train
 from dplateau.errors import PrivacyLeakWarning
 from dplateau.estimators import PrivateLogisticRegression, PrivateRidge
-from dplateau.planning.model import Model, model_of
+from dplateau.planning.forecast import Model, model_of
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "utility.csv"

@@ -205,7 +205,7 @@ def test_no_bound_speaks_of_an_unknown_scheme(release: str) -> None:
 def test_no_verifier_derives_anything_about_it() -> None:
     from dplateau.verify.claims import Case
     from dplateau.verify.report import Ledger, Refused
-    from dplateau.verify.theorems import THEOREMS
+    from dplateau.verify.verdict import THEOREMS
 
     witness = {
         "losses": "convex and smooth", "period": 1, "trailing": 0, "uses": 2,

@@ -19,7 +19,7 @@ from dplateau.curves import PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.verify import verify
-from dplateau.verify.start_law import start_law
+from dplateau.verify.coins import start_law
 
 DELTA = 1e-5
 BOUND = FixedSizeAveraged()

@@ -81,7 +81,7 @@ OUTSIDE = {
 }
 
 # Thin typed wrappers around packages without types: the only files that may silence a checker.
-TYPED_WRAPPERS = ("ground/compiled.py", "verify/_dp_accounting.py")
+TYPED_WRAPPERS = ("ground/compiled.py", "verify/composed.py", "verify/precise.py")
 
 # Files that may import a module by name, to load public names late: the doors of the package and of
 # its rooms. A text that is the full name of one of our modules counts as an import of it.

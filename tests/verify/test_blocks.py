@@ -11,10 +11,10 @@ import pytest
 from dplateau.algorithms import Ball, LossGeometry, NoisySGD, Run
 from dplateau.ground.sealed import resealed
 from dplateau.verify import Verification, verify
-from dplateau.verify.block_pairs import TwoSidedPair
 from dplateau.verify.blocks import Edges, Stretch, blocks_epsilon, uses_of
-from dplateau.verify.grids import released_epsilon
-from dplateau.verify.smoothed import Atoms, Coins, SmoothedCoins, capped_atoms, few_atoms
+from dplateau.verify.claims import released_epsilon
+from dplateau.verify.coins import Atoms, Coins, SmoothedCoins, capped_atoms, few_atoms
+from dplateau.verify.pairs import TwoSidedPair
 
 Found = dict[str, Any]
 

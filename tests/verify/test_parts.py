@@ -9,21 +9,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dplateau.verify._dp_accounting import SampledNoise, composed_epsilon
-from dplateau.verify.compose import Rows, composed_curve
-from dplateau.verify.grids import released_epsilon, rows_epsilon
-from dplateau.verify.losses import (
+from dplateau.verify.claims import released_epsilon, rows_epsilon
+from dplateau.verify.composed import Rows, SampledNoise, composed_curve, composed_epsilon
+from dplateau.verify.facts import binomial_tail
+from dplateau.verify.pairs import (
     GaussianPair,
     LaplacePair,
     LossPair,
     SampledPair,
     SwappedPair,
 )
-from dplateau.verify.moduli import Modulus
-from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
-from dplateau.verify.renyi import best_epsilon, sampled_divergence
-from dplateau.verify.sampled import binomial_tail
-from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
+from dplateau.verify.precise import (
+    best_epsilon,
+    gaussian_delta,
+    gaussian_epsilon,
+    sampled_divergence,
+)
+from dplateau.verify.walks import Modulus, Program, ShiftBlocks, Stretch, absorb, forward_distance
 
 
 def test_gaussian_curves_of_fifty_digits() -> None:

@@ -18,7 +18,7 @@ from dplateau.cli import main
 from dplateau.errors import InvalidInput
 from dplateau.ground.sealed import resealed
 from dplateau.verify import Verification, read_certificate, verify
-from dplateau.verify.theorems import THEOREMS
+from dplateau.verify.verdict import THEOREMS
 
 Found = dict[str, Any]
 

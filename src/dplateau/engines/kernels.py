@@ -4,7 +4,7 @@ Rows are taken a tile at a time. A tile's scores, its slopes and its share of th
 computed before the next tile is touched, so the features are read from memory once per step. Inside
 a tile sums run in the precision of the features; the totals of the tiles are added in doubles.
 
-A link (see ``dplateau.losses.links``) arrives as a shape and the numbers (low, high, scale), and
+A link (see ``dplateau.losses.Link``) arrives as a shape and the numbers (low, high, scale), and
 ``limits`` holds clip / |x| of every row, or nothing if there is no clip.
 """
 

@@ -9,8 +9,12 @@ except ImportError:
         "private estimators need the extra train: pip install 'dplateau[train]'"
     ) from None
 
-from dplateau.estimators.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from dplateau.estimators.regressors import PrivateHuberRegressor, PrivateRidge
+from dplateau.estimators.models import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+)
 
 __all__ = [
     "PrivateHuberRegressor",

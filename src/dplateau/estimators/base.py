@@ -26,10 +26,9 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.errors import InvalidInput, PrivacyLeakWarning
-from dplateau.estimators import disclosures
-from dplateau.estimators.progress import progress_of
+from dplateau.estimators.disclosures import about_rows, about_sizes, fixed_seed, progress_of
+from dplateau.estimators.inputs import Task
 from dplateau.estimators.rows import RowMap, bounds_of_columns
-from dplateau.estimators.targets import Task
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.planning import Plan, plan
@@ -182,8 +181,8 @@ class PrivateLinearModel(BaseEstimator):
             chosen.certificate,
             assumptions=(
                 *chosen.certificate.assumptions,
-                disclosures.about_sizes(self.n_public, slots, chosen.run.neighbors),
-                *disclosures.about_rows(features.dtype, randomness),
+                about_sizes(self.n_public, slots, chosen.run.neighbors),
+                *about_rows(features.dtype, randomness),
                 *self._more_assumptions(),
             ),
         )
@@ -207,7 +206,7 @@ class PrivateLinearModel(BaseEstimator):
     def _leaks(self) -> tuple[str, ...]:
         """Return what the parameters let out, and what to do about it."""
         name = type(self).__name__
-        return () if self.random_state is None else (disclosures.fixed_seed(name),)
+        return () if self.random_state is None else (fixed_seed(name),)
 
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.estimators.classifiers import PrivateLogisticRegression
+from dplateau.estimators.models import PrivateLogisticRegression
 from dplateau.ground.types import FloatArray
 
 TEST_SHARE = 0.2

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dplateau.losses.base import Loss, Scores
-from dplateau.losses.links import Link
+from dplateau.losses.base import Link, Loss, Scores
+from dplateau.losses.multiclass import OneVersusRest, Softmax
 from dplateau.losses.nonsmooth import Absolute, Hinge, MoreauSmoothed, NonsmoothLoss, Pinball
-from dplateau.losses.one_versus_rest import OneVersusRest
 from dplateau.losses.scalar import Huber, Logistic, ScalarLoss, SmoothedHinge, SquaredOnBall
-from dplateau.losses.softmax import Softmax
 
 __all__ = [
     "Absolute",

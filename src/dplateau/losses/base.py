@@ -7,15 +7,24 @@ constants in the score turn into constants in w through a public bound X on the 
     L = X * (largest derivative),    M = X^2 * (largest second derivative).
 
 An intercept is one more feature that is always 1; the bound is then sqrt(X^2 + 1).
+
+The derivative of a loss with one score is data too (``Link``), so that compiled loops can compute
+it. Two shapes cover the losses of this library. With r = z - y:
+
+* ``logistic``: -y / (1 + exp(y z));
+* ``ramp``: scale * r, cut to [low, high]. A classifier's ramp is for y = 1; for y = -1 it is turned
+  around (``mirrored``), and since y^2 = 1 its corner y z = 1 is again r = 0.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from dplateau.algorithms import Domain, LossGeometry
 from dplateau.ground import checks
@@ -61,5 +70,37 @@ def norm_and_limit(feature_norm: float, clip: float | None) -> tuple[float, floa
     """Return X and the largest derivative that a row of that norm may have (infinite if none)."""
     norm = checks.positive("feature_norm", feature_norm)
     if clip is None:
-        return norm, float("inf")
+        return norm, math.inf
     return norm, checks.positive("clip", clip) / norm
+
+
+class Link(NamedTuple):
+    """Shape and numbers of a derivative; ``low`` and ``high`` are its limits (for y = 1)."""
+
+    shape: Literal["logistic", "ramp"]
+    low: float
+    high: float
+    scale: float = 1.0
+    mirrored: bool = False
+    target_bound: float = math.inf
+
+    def derivative(self, scores: Scores, targets: npt.NDArray[Any]) -> Scores:
+        """Return the derivative at every score."""
+        if self.shape == "logistic":
+            found: Scores = -targets * expit(-targets * scores)
+            return found
+        residual = scores - np.clip(targets, -self.target_bound, self.target_bound)
+        return cut(self.scale * residual, targets, self.low, self.high, self.mirrored)
+
+
+def cut(
+    values: Scores, targets: npt.NDArray[Any], low: float, high: float, mirrored: bool
+) -> Scores:
+    """Cut values to [low, high], or to [-high, -low] where the target is negative and mirrored."""
+    inside = np.clip(values, low, high)
+    if not mirrored:
+        return inside
+    return np.where(targets > 0, inside, np.clip(values, -high, -low))
+
+
+LOGISTIC = Link("logistic", -1.0, 0.0, mirrored=True)

@@ -18,9 +18,7 @@ import numpy.typing as npt
 
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.losses import links
-from dplateau.losses.base import Scores
-from dplateau.losses.links import Link
+from dplateau.losses.base import Link, Scores, cut
 from dplateau.losses.scalar import Classifier, Regressor, ScalarLoss
 
 
@@ -62,7 +60,7 @@ class Corner(NonsmoothLoss):
     def pull(self, scores: Scores, targets: npt.NDArray[Any], step: float) -> Scores:
         """Move towards the corner by ``step`` times the slope, but not past it."""
         low, high = self.slopes
-        return links.cut(scores - targets, targets, step * low, step * high, self.mirrored)
+        return cut(scores - targets, targets, step * low, step * high, self.mirrored)
 
     def smoothed_link(self, width: float) -> Link:
         """Return the ramp between the two slopes."""

@@ -18,9 +18,7 @@ import numpy.typing as npt
 from dplateau.algorithms import Ball, Domain, Holder, LossGeometry
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.losses import links
-from dplateau.losses.base import Loss, Scores, norm_and_limit
-from dplateau.losses.links import Link
+from dplateau.losses.base import LOGISTIC, Link, Loss, Scores, norm_and_limit
 
 
 class ScalarLoss(Loss):
@@ -95,7 +93,7 @@ class LinkedLoss(ScalarLoss):
 
     def derivative(self, scores: Scores, targets: npt.NDArray[Any]) -> Scores:
         """Return the link at every score."""
-        return links.slopes(self.link, scores, targets)
+        return self.link.derivative(scores, targets)
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ dissipativity=None)
     @property
     def link(self) -> Link:
         """Return the logistic link."""
-        return links.LOGISTIC
+        return LOGISTIC
 
     def curvature(self, limit: float) -> float:
         """Return p (1 - p) at the largest allowed p."""

@@ -11,7 +11,7 @@ from dplateau.certificates import Calibration, Certificate
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.losses import Loss
-from dplateau.planning.model import Model, model_of
+from dplateau.planning.forecast import Model, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
 
 

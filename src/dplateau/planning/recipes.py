@@ -16,8 +16,7 @@ from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Calibration, calibrate
 from dplateau.certificates.certify import candidates
 from dplateau.numerics.normal import gaussian_mu
-from dplateau.planning.forecast import Forecast, forecast
-from dplateau.planning.model import Model
+from dplateau.planning.forecast import Forecast, Model, forecast
 from dplateau.shifts.closed_forms import full_batch_factor
 
 # Multiply-adds that an ordinary machine does in about ten seconds of training. Reading

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dplateau.tables.encoding import encode_features, encode_target
 from dplateau.tables.model import TableModel, fit_table
-from dplateau.tables.reading import Table, read_table
 from dplateau.tables.schema import Categories, Hashed, Ignored, Numeric, Schema, Target
+from dplateau.tables.table import Table, encode_features, encode_target, read_table
 
 __all__ = [
     "Categories",

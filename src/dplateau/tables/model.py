@@ -16,9 +16,8 @@ from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.planning import Plan
-from dplateau.tables.encoding import encode_features, encode_target
-from dplateau.tables.reading import Table
 from dplateau.tables.schema import Schema
+from dplateau.tables.table import Table, encode_features, encode_target
 
 FORMAT = "dplateau/model"
 FORMAT_VERSION = 1

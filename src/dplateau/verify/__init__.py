@@ -2,8 +2,8 @@
 
 from dplateau.verify.mixing import MixingVerification, verify_mixing
 from dplateau.verify.reading import read_certificate
-from dplateau.verify.rederive import verify
 from dplateau.verify.report import Check, Verification
+from dplateau.verify.verdict import verify
 
 __all__ = [
     "Check",

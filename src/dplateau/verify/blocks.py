@@ -22,17 +22,10 @@ from typing import Any
 import numpy as np
 
 from dplateau.algorithms import Poisson, Run
+from dplateau.ground.types import FloatArray
 from dplateau.verify import reading
-from dplateau.verify._dp_accounting import FloatArray
-from dplateau.verify.block_pairs import BlockPair
-from dplateau.verify.claims import COMPOSED, Case, Derived
-from dplateau.verify.compose import Curve, Rows
-from dplateau.verify.facts import Blocks, blocks_of, stages, together
-from dplateau.verify.grids import rows_epsilon
-from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
-from dplateau.verify.moduli import StepLosses
-from dplateau.verify.sampled import binomial_tail, require_sampled
-from dplateau.verify.smoothed import (
+from dplateau.verify.claims import COMPOSED, Case, Derived, rows_epsilon
+from dplateau.verify.coins import (
     Coins,
     SmoothedCoins,
     SmoothedLaw,
@@ -40,6 +33,17 @@ from dplateau.verify.smoothed import (
     coarser,
     few_atoms,
 )
+from dplateau.verify.composed import Curve, Rows
+from dplateau.verify.facts import (
+    Blocks,
+    binomial_tail,
+    blocks_of,
+    require_sampled,
+    stages,
+    together,
+)
+from dplateau.verify.pairs import BlockPair, GaussianPair, LossPair, SampledPair
+from dplateau.verify.walks import StepLosses
 
 _FIELDS = {"losses", "batch_cap", "batch_floor", "single_steps", "edges", "extra_delta"}
 _MOST_BLOCKS = 200

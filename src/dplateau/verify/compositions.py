@@ -15,9 +15,15 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.verify import reading
-from dplateau.verify._dp_accounting import Precise
-from dplateau.verify.block_pairs import TwoSidedPair
-from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
+from dplateau.verify.claims import (
+    CLOSED,
+    RENYI,
+    Case,
+    Derived,
+    gaussian_derived,
+    released_epsilon,
+    released_epsilon_of_two,
+)
 from dplateau.verify.facts import (
     Blocks,
     batches_per_epoch,
@@ -26,22 +32,22 @@ from dplateau.verify.facts import (
     multipliers,
     together,
 )
-from dplateau.verify.grids import released_epsilon, released_epsilon_of_two
-from dplateau.verify.groups import gaussian_derived
-from dplateau.verify.losses import (
+from dplateau.verify.pairs import (
     GaussianPair,
     LaplacePair,
     LossPair,
     SampledPair,
     SwappedPair,
+    TwoSidedPair,
 )
 from dplateau.verify.precise import (
     MP,
+    Precise,
     amplified,
     gaussian_epsilon,
     laplace_epsilon,
+    sampled_epsilon,
 )
-from dplateau.verify.renyi import sampled_epsilon
 
 # Shares of delta among which advanced composition picks; any share is a proof.
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")

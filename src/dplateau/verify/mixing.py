@@ -27,12 +27,10 @@ from dplateau.algorithms import (
 from dplateau.errors import DplateauError
 from dplateau.ground.sealed import MIXING
 from dplateau.verify import reading
-from dplateau.verify._dp_accounting import Precise
 from dplateau.verify.facts import Stage, require_usual_rate, stages
-from dplateau.verify.moduli import StepLosses
-from dplateau.verify.precise import MP
+from dplateau.verify.precise import MP, Precise
 from dplateau.verify.report import Check, Ledger, Refused
-from dplateau.verify.walk import Program, Stretch, absorb
+from dplateau.verify.walks import Program, StepLosses, Stretch, absorb
 
 # Rounding of the claim (a relative error of log TV counts for log TV times as much in TV).
 _BELOW, _ABOVE = 1e-9, 1e-6

@@ -18,10 +18,9 @@ import numpy as np
 
 from dplateau.ground.sealed import COMPOSITION
 from dplateau.verify import reading
-from dplateau.verify.claims import Case, Derived
-from dplateau.verify.compose import STRIDE, Curve, Rows, composed_curve, epsilon_near
-from dplateau.verify.grids import starting_interval
-from dplateau.verify.losses import GaussianPair, LossPair, TableLoss
+from dplateau.verify.claims import Case, Derived, starting_interval
+from dplateau.verify.composed import STRIDE, Curve, Rows, composed_curve, epsilon_near
+from dplateau.verify.pairs import GaussianPair, LossPair, TableLoss
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
 from dplateau.verify.report import Ledger, Refused, Verification
 
@@ -301,7 +300,7 @@ class _Node:
 
     def _certificate(self, entry: _Entry) -> tuple[Case, str, Derived]:
         """Verify a certificate as it would be on its own, and return what was derived."""
-        from dplateau.verify.rederive import examined
+        from dplateau.verify.verdict import examined
 
         place = self.entries.index(entry)
         if place not in self._known:
@@ -381,7 +380,7 @@ def _declared(law: Found) -> Confirm:
 
 def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
     """Return the rows of a certificate: its own claim, its curves, or the theorem once more."""
-    from dplateau.verify.rederive import rederived
+    from dplateau.verify.verdict import rederived
 
     def again(row: Row) -> Row | None:
         epsilon, delta = row

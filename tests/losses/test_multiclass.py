@@ -1,4 +1,4 @@
-"""What the loss with one link per class refuses."""
+"""What the losses with one score per class refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""From a certificate as plain data to a verdict."""
+"""From a certificate as plain data to a verdict.
+
+Every bound that can be verified, by the name that certificates use.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,18 @@ from typing import Any
 from dplateau.algorithms import Run, run_from_dict
 from dplateau.errors import DplateauError
 from dplateau.ground.sealed import CERTIFICATE
-from dplateau.verify import reading
-from dplateau.verify.claims import Case, Derived
-from dplateau.verify.groups import group_derived
+from dplateau.verify import (
+    blocks,
+    compositions,
+    historical,
+    iteration,
+    one_use,
+    reading,
+    recursion,
+    split,
+    square_root_moduli,
+)
+from dplateau.verify.claims import Case, Derived, Theorem, group_derived
 from dplateau.verify.releases import verify_composition
 from dplateau.verify.report import Ledger, Refused, Verification
 
@@ -87,8 +99,6 @@ def _run(described: dict[str, Any], ledger: Ledger) -> Run:
 
 def rederived(case: Case, name: str) -> Derived:
     """Return what the theorem gives, whatever the group size."""
-    from dplateau.verify.theorems import KNOW_GROUPS, THEOREMS
-
     case.ledger.require("bound", name in THEOREMS, f"{name!r}")
     if case.run.group_size == 1 or name in KNOW_GROUPS:
         return THEOREMS[name](case)
@@ -119,3 +129,41 @@ def _shown_number(found: Any, name: str) -> float | None:
         return reading.number(found, name) if isinstance(found, dict) else None
     except reading.Malformed:
         return None
+
+
+THEOREMS: dict[str, Theorem] = {
+    "naive_composition": compositions.naive_composition,
+    "advanced_composition": compositions.advanced_composition,
+    "rdp_composition": compositions.rdp_composition,
+    "gdp_composition": compositions.gdp_composition,
+    "pld_composition": compositions.pld_composition,
+    "iteration_rdp": historical.iteration_rdp,
+    "gd_contraction": iteration.gd_contraction,
+    "gd_bounded": iteration.gd_bounded,
+    "cyclic_contraction": iteration.cyclic_contraction,
+    "shuffle_once_average": iteration.shuffle_once_average,
+    "reshuffle_average": iteration.reshuffle_average,
+    "one_pass_contraction": iteration.one_pass_contraction,
+    "one_pass_hockey_stick": one_use.one_pass_hockey_stick,
+    "one_pass_hybrid": one_use.one_pass_hybrid,
+    "one_pass_laplace": one_use.one_pass_laplace,
+    "mixing_rdp": historical.mixing_rdp,
+    "shuffled_pass": one_use.shuffled_pass,
+    "random_stop_contraction": one_use.random_stop_contraction,
+    "random_stop_lipschitz": one_use.random_stop_lipschitz,
+    "random_stop_mean": one_use.random_stop_mean,
+    "random_stop_rdp": historical.random_stop_rdp,
+    "modulus": iteration.modulus,
+    "every_batch": iteration.every_batch,
+    "poisson_modulus": square_root_moduli.poisson_modulus,
+    "poisson_blocks": blocks.poisson_blocks,
+    "poisson_blocks_replace": blocks.poisson_blocks_replace,
+    "fixed_size_averaged": split.fixed_size_averaged,
+    "asoodeh_diaz_closed": historical.asoodeh_diaz_closed,
+    "fixed_size_modulus": split.fixed_size_modulus,
+    "poisson_replace_modulus": split.poisson_replace_modulus,
+    "poisson_recursion": recursion.poisson_recursion,
+    "fixed_size_recursion": recursion.fixed_size_recursion,
+}
+# Theorems that speak of several records themselves; the others are extended by group privacy.
+KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace"})

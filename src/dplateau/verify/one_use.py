@@ -8,7 +8,6 @@ much such a step shrinks distances.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,27 +15,29 @@ import numpy as np
 
 from dplateau.algorithms import Cyclic, LastIterate, OnePass, RandomStop, Release, Run, Scheme
 from dplateau.verify import reading
-from dplateau.verify._dp_accounting import Precise
-from dplateau.verify.claims import CLOSED, RENYI, Case, Derived
-from dplateau.verify.compose import Rows
+from dplateau.verify.claims import CLOSED, Case, Derived
+from dplateau.verify.composed import Rows
 from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
     distance_factor,
     least_share,
     require_constant,
-    require_contraction,
     require_usual_rate,
     smallest_batch,
 )
-from dplateau.verify.losses import LaplacePair
-from dplateau.verify.moduli import CONTRACTION, StepLosses
-from dplateau.verify.precise import MP, epsilon_at, gaussian_delta, laplace_delta
-from dplateau.verify.renyi import sampled_epsilon
-from dplateau.verify.sampled import require_cap, require_sampling
+from dplateau.verify.pairs import LaplacePair
+from dplateau.verify.precise import (
+    MP,
+    Precise,
+    epsilon_at,
+    gaussian_delta,
+    laplace_delta,
+)
+from dplateau.verify.walks import StepLosses
 
 LIPSCHITZ = "Lipschitz"
-_HIDDEN, _STOPPED = LastIterate(), RandomStop()
+HIDDEN, STOPPED = LastIterate(), RandomStop()
 
 
 @dataclass(frozen=True)
@@ -86,29 +87,20 @@ def _powers(ratio: Precise, count: int) -> Precise:
 
 def one_pass_hockey_stick(case: Case) -> Derived:
     """Derive one pass with Gaussian noise: the last record's own step."""
-    _require_noise(case, "gaussian")
-    return _last_record(case, _one_use(case, OnePass, _HIDDEN, bounded=True))
+    require_noise(case, "gaussian")
+    return _last_record(case, _one_use(case, OnePass, HIDDEN, bounded=True))
 
 
 def one_pass_laplace(case: Case) -> Derived:
     """Derive one pass with Laplace noise: the last record's own step."""
-    _require_noise(case, "laplace")
-    return _last_record(case, _one_use(case, OnePass, _HIDDEN, bounded=True))
+    require_noise(case, "laplace")
+    return _last_record(case, _one_use(case, OnePass, HIDDEN, bounded=True))
 
 
 def one_pass_hybrid(case: Case) -> Derived:
     """Derive one pass, shifts before contraction: the last record's own step."""
-    _require_noise(case, "gaussian")
-    return _last_record(case, _one_use(case, OnePass, _HIDDEN, bounded=True, shifts=True))
-
-
-def mixing_rdp(case: Case) -> Derived:
-    """Derive the Rényi rate of the last record, and its classic conversion."""
-    facts = _contractive_pass(case, _HIDDEN)
-    rate = MP.mpf(facts.step) ** 2 / 2
-    case.ledger.agree("rate", reading.number(case.witness, "rate"), float(rate))
-    epsilon = rate + 2 * MP.sqrt(-rate * MP.log(case.delta))
-    return Derived(float(epsilon), CLOSED, f"alpha * {float(rate):.9g} at the best order")
+    require_noise(case, "gaussian")
+    return _last_record(case, _one_use(case, OnePass, HIDDEN, bounded=True, shifts=True))
 
 
 def _last_record(case: Case, facts: Facts) -> Derived:
@@ -142,7 +134,7 @@ def random_stop_lipschitz(case: Case) -> Derived:
 
 
 def _series(case: Case) -> Derived:
-    facts = _one_use(case, OnePass, _STOPPED, bounded=True)
+    facts = _one_use(case, OnePass, STOPPED, bounded=True)
 
     def delta(epsilon: Precise) -> Precise:
         factor = facts.stick(epsilon, facts.reach)
@@ -154,14 +146,14 @@ def _series(case: Case) -> Derived:
 
 def random_stop_mean(case: Case) -> Derived:
     """Derive the average over the released iterate, for the first record."""
-    facts = _one_use(case, OnePass, _STOPPED, bounded=False, shifts=True)
+    facts = _one_use(case, OnePass, STOPPED, bounded=False, shifts=True)
     share = 1 / MP.mpf(case.run.steps)
     return _averaged(case, facts, share, share)
 
 
 def shuffled_pass(case: Case) -> Derived:
     """Derive the average over the record's place in a random order of one epoch."""
-    facts = _one_use(case, Cyclic, _HIDDEN, bounded=False, shifts=True)
+    facts = _one_use(case, Cyclic, HIDDEN, bounded=False, shifts=True)
     run = case.run
     secret = isinstance(run.batches, Cyclic) and run.batches.order != "cyclic"
     case.ledger.require("order", secret, f"this is {run.described}")
@@ -201,72 +193,11 @@ def _knots(case: Case) -> list[int]:
     return ages
 
 
-def random_stop_rdp(case: Case) -> Derived:
-    """Derive the Rényi bound of a random stop: twice the mean, where that is allowed."""
-    facts = _contractive_pass(case, _STOPPED)
-    square = facts.step**2
-    orders = reading.numbers(case.witness, "orders")
-    fits = all(order > 1 and order * (order - 1) * square <= 2 * (1 + 1e-9) for order in orders)
-    case.ledger.require("orders", fits, f"up to {max(orders):.9g} at squared step {square:.9g}")
-    rate = square * float(MP.harmonic(case.run.steps)) * (1 + 1e-15) / case.run.steps
-    # As of two Gaussians: alpha times the rate.
-    epsilon = sampled_epsilon([(math.sqrt(2 * rate), 1.0, 1)], orders, case.delta)
-    return Derived(epsilon, RENYI, f"best of {len(orders)} orders, rate {rate:.9g}")
-
-
-# --- random batches ------------------------------------------------------------------------------
-
-
-def poisson_recursion(case: Case) -> Derived:
-    """Derive the recursion over steps whose batches each record joins on its own."""
-    return _recursion(case, "poisson")
-
-
-def fixed_size_recursion(case: Case) -> Derived:
-    """Derive the recursion over steps whose batches have one size."""
-    return _recursion(case, "fixed")
-
-
-def _recursion(case: Case, sampling: str) -> Derived:
-    require_sampling(case, sampling)
-    run, stage = _require_run(case, type(case.run.batches), _HIDDEN)
-    _require_domain(case)
-    cap, extra = require_cap(case, run)
-    assert run.loss is not None
-    # Common batches of one size lack one record at most; a Poisson batch may be empty.
-    least = (run.batch_size - 1) / run.batch_size if sampling == "fixed" else 0.0
-    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
-    facts = _facts(case, run, stage, maps, shifts=False)
-    far = MP.mpf(facts.reach) + facts.step
-    if sampling == "fixed":
-        # All b gradients are exchanged at worst, the record's among them.
-        apart = abs(1 - stage.eta * run.l2) * run.diameter + 2 * stage.eta * run.loss.lipschitz
-        far = min(far, apart * facts.step / _moved(run, stage.eta))
-    epsilon = epsilon_at(_recursive(facts, run, far, extra), case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"recursion over {run.steps} steps")
-
-
-def _recursive(facts: Facts, run: Run, far: Precise, extra: float) -> Callable[[Precise], Precise]:
-    """Return e_T + extra for e_{t+1} = (1 - e_t) A + e_t B, from one step off a common start."""
-    q = MP.mpf(run.sampling_rate)
-
-    def delta(epsilon: Precise) -> Precise:
-        order = 1 + MP.expm1(epsilon) / q
-        inner = MP.log(order)
-        near, away = facts.stick(inner, facts.step), facts.stick(inner, far)
-        fresh = q * (near / order + (1 - 1 / order) * away)
-        mixed = (1 - q) * facts.stick(epsilon, facts.reach) + q * facts.stick(epsilon, far)
-        limit = fresh / (1 - mixed + fresh)
-        # e_t minus its limit shrinks by the same factor at every step.
-        return limit + (q * near - limit) * (mixed - fresh) ** (run.steps - 1) + extra
-
-    return delta
-
-
 # --- what the run says ---------------------------------------------------------------------------
 
 
-def _require_run(case: Case, scheme: Scheme, release: Release) -> tuple[Run, Stage]:
+def require_run(case: Case, scheme: Scheme, release: Release) -> tuple[Run, Stage]:
+    """Require the batches, the release and equal plain steps that a theorem is about."""
     run, ledger = case.run, case.ledger
     known = run.release == release
     ledger.require("release", known, f"the run releases {run.release.name!r}")
@@ -281,12 +212,14 @@ def _require_run(case: Case, scheme: Scheme, release: Release) -> tuple[Run, Sta
     return run, require_constant(run, ledger)
 
 
-def _require_noise(case: Case, kind: str) -> None:
+def require_noise(case: Case, kind: str) -> None:
+    """Require the kind of noise that a theorem is about."""
     found = case.run.noise_kind
     case.ledger.require("noise kind", found == kind, f"the noise is {found}")
 
 
-def _require_domain(case: Case) -> None:
+def require_domain(case: Case) -> None:
+    """Require a bounded domain."""
     diameter = case.run.diameter
     case.ledger.require("domain", math.isfinite(diameter), f"D = {diameter:g}")
 
@@ -294,16 +227,17 @@ def _require_domain(case: Case) -> None:
 def _one_use(
     case: Case, scheme: Scheme, release: Release, *, bounded: bool, shifts: bool = False
 ) -> Facts:
-    run, stage = _require_run(case, scheme, release)
+    run, stage = require_run(case, scheme, release)
     if bounded:
-        _require_domain(case)
+        require_domain(case)
     assert run.loss is not None
     least = least_share(run, smallest_batch(run), used=False)
     maps = StepLosses(run.loss, run.l2, least, 1.0)
-    return _facts(case, run, stage, maps, shifts=shifts)
+    return facts_of(case, run, stage, maps, shifts=shifts)
 
 
-def _facts(case: Case, run: Run, stage: Stage, maps: StepLosses, *, shifts: bool) -> Facts:
+def facts_of(case: Case, run: Run, stage: Stage, maps: StepLosses, *, shifts: bool) -> Facts:
+    """Return the lengths of a run in units of its noise."""
     unit = stage.nu / math.sqrt(2) if run.noise_kind == "laplace" else stage.nu
     slope = None
     if shifts and reading.entry(case.witness, "shifts_by") is not None:
@@ -313,7 +247,7 @@ def _facts(case: Case, run: Run, stage: Stage, maps: StepLosses, *, shifts: bool
         slope = modulus.slope
     return Facts(
         laplace=run.noise_kind == "laplace",
-        step=_moved(run, stage.eta) / unit,
+        step=moved_by_record(run, stage.eta) / unit,
         reach=_reach(case, run, stage.eta, maps) / unit,
         slope=slope,
         diameter=run.diameter / unit,
@@ -339,17 +273,7 @@ def _reach(case: Case, run: Run, eta: float, maps: StepLosses) -> float:
     return found
 
 
-def _contractive_pass(case: Case, release: Release) -> Facts:
-    """Return the facts of a pass with Gaussian noise whose steps do not expand, domain or not."""
-    run, stage = _require_run(case, OnePass, release)
-    _require_noise(case, "gaussian")
-    require_contraction(run, 1.0, case.ledger)
-    losses = reading.word(case.witness, "losses")
-    case.ledger.require("class of losses", losses == CONTRACTION, f"{losses!r}")
-    return Facts(False, _moved(run, stage.eta) / stage.nu, math.inf, None, math.inf)
-
-
-def _moved(run: Run, eta: float) -> float:
+def moved_by_record(run: Run, eta: float) -> float:
     """Return how far the record moves a step: eta Delta / b."""
     assert run.loss is not None
     return distance_factor(run) * eta * run.loss.lipschitz / run.batch_size

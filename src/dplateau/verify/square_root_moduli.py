@@ -5,14 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from dplateau.verify import reading
-from dplateau.verify.claims import Case, Derived
-from dplateau.verify.compose import Rows
-from dplateau.verify.facts import require_constant
-from dplateau.verify.grids import rows_epsilon
-from dplateau.verify.losses import GaussianPair, LossPair, SampledPair
-from dplateau.verify.moduli import StepLosses
-from dplateau.verify.sampled import require_cap, require_sampled
-from dplateau.verify.walk import Program, ShiftBlocks, Stretch, absorb, forward_distance
+from dplateau.verify.claims import Case, Derived, rows_epsilon
+from dplateau.verify.composed import Rows
+from dplateau.verify.facts import require_cap, require_constant, require_sampled
+from dplateau.verify.pairs import GaussianPair, LossPair, SampledPair
+from dplateau.verify.walks import (
+    Program,
+    ShiftBlocks,
+    StepLosses,
+    Stretch,
+    absorb,
+    forward_distance,
+)
 
 # What rounding may leave over, relative to the largest shift and to a record's step.
 _LEFTOVER, _LEFTOVER_OF_STEP = 1e-12, 1e-13

@@ -1,4 +1,6 @@
-"""Compositions of dominating pairs on a grid of losses, and the epsilon they give.
+"""The package without types, dp-accounting, behind a few typed functions.
+
+Compositions of dominating pairs on a grid of losses, and the epsilon they give.
 
 dp-accounting makes the masses of one step; several rows of counts share them. Products of
 characteristic functions compose them. Before the transform the masses are tilted by e^(tilt loss),
@@ -9,15 +11,77 @@ stay far below any delta asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import fft, optimize
 
-from dplateau.verify._dp_accounting import FloatArray, LossMasses, connected_dots
-from dplateau.verify.losses import LossPair
+from dplateau.ground.types import FloatArray
+from dplateau.verify.pairs import LossPair
+
+
+@dataclass(frozen=True)
+class LossMasses:
+    """Privacy losses ``(lowest + i) * interval`` with ``masses[i]``, and the mass at infinity."""
+
+    interval: float
+    lowest: int
+    masses: FloatArray
+    infinity: float
+
+
+def connected_dots(interval: float, lowest: int, deltas: FloatArray) -> LossMasses:
+    """Return the losses on a grid that dominate a curve given by its deltas on that grid.
+
+    This is dp-accounting's pessimistic estimate (Doroshenko et al., 2022): its hockey sticks are
+    the given ones at every grid point and nowhere smaller in between.
+    """
+    from dp_accounting.pld import pld_pmf  # type: ignore[import-untyped]
+
+    falling = np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
+    found = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+        interval, lowest, lowest + deltas.size - 1, falling
+    ).to_dense_pmf()
+    return LossMasses(
+        interval,
+        int(found._lower_loss),
+        np.asarray(found._probs, dtype=float),
+        float(found._infinity_mass),
+    )
+
+
+@dataclass(frozen=True)
+class SampledNoise:
+    """``count`` sampled releases: a distance in units of the noise's deviation or scale."""
+
+    kind: str
+    distance: float
+    sampling_rate: float
+    count: int
+
+
+def composed_epsilon(parts: Sequence[SampledNoise], delta: float, interval: float) -> float:
+    """Return dp-accounting's own epsilon for add/remove neighbours, rounded up on its grid."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    total: Any = None
+    for part in parts:
+        options: dict[str, Any] = {
+            "sensitivity": part.distance,
+            "sampling_prob": part.sampling_rate,
+            "value_discretization_interval": interval,
+        }
+        if part.kind == "laplace":
+            one = pld.from_laplace_mechanism(1.0, **options)
+        else:
+            one = pld.from_gaussian_mechanism(1.0, **options)
+        several = one.self_compose(part.count) if part.count > 1 else one
+        total = several if total is None else total.compose(several)
+    return float(total.get_epsilon_for_delta(delta))
+
 
 # Chance left out of a window, in the tilted law, as a negative logarithm.
 _WINDOW = 40.0

@@ -1,0 +1,316 @@
+"""Private linear classifiers and regressors: which loss, which targets, what is predicted."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_expit, log_softmax
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
+
+from dplateau.algorithms import Run
+from dplateau.bounds.base import Assumption
+from dplateau.estimators.base import FLOATS, PrivateLinearModel
+from dplateau.estimators.disclosures import about_classes, inferred_classes
+from dplateau.estimators.inputs import TargetRange, Task, class_numbers, known_classes, seen_classes
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray
+from dplateau.losses import Huber as HuberLoss
+from dplateau.losses import Loss, OneVersusRest, SmoothedHinge
+from dplateau.planning.forecast import HINGE_WIDTH
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
+    """What the private classifiers share."""
+
+    _parameters = """
+    classes
+        The labels that may occur, declared in advance. None takes them from y, which makes public
+        which labels occur, and warns.
+    """
+
+    classes_: npt.NDArray[Any]
+    intercept_: FloatArray
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        classes: Any = None,
+        data_norm: float = 1.0,
+        feature_bounds: Any = None,
+        fit_intercept: bool = True,
+        n_public: int | None = None,
+        neighbors: str = "add_remove",
+        max_records_per_person: int = 1,
+        algorithm: str | Run = "auto",
+        compute_budget: float | None = None,
+        random_state: Any = None,
+        safe_noise: bool = False,
+        verbose: Any = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            data_norm=data_norm,
+            feature_bounds=feature_bounds,
+            fit_intercept=fit_intercept,
+            n_public=n_public,
+            neighbors=neighbors,
+            max_records_per_person=max_records_per_person,
+            algorithm=algorithm,
+            compute_budget=compute_budget,
+            random_state=random_state,
+            safe_noise=safe_noise,
+            verbose=verbose,
+        )
+        self.classes = classes
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the scores: one per row with two classes (positive: the second), else one each."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the class with the highest score."""
+        scores = self._scores(X)
+        two = scores.shape[1] == 1
+        places = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
+        found: npt.NDArray[Any] = self.classes_[places]
+        return found
+
+    @abstractmethod
+    def _loss(self, n_classes: int) -> str | Loss:
+        """Return the loss of a record for that many classes."""
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        features, targets = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        if self.classes is None:
+            check_classification_targets(targets)
+        return features, targets
+
+    def _task(self, targets: Any) -> Task:
+        declared = self.classes is not None
+        self.classes_ = known_classes(self.classes) if declared else seen_classes(targets)
+        numbers = class_numbers(targets, self.classes_)
+        count = len(self.classes_)
+        if count > 2:
+            return Task(self._loss(count), count, numbers, 0)
+        return Task(self._loss(count), count, 2.0 * numbers - 1.0, 1.0)
+
+    def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
+        self.coef_, self.intercept_ = coef, intercept
+
+    def _more_assumptions(self) -> tuple[Assumption, ...]:
+        return (about_classes(self.classes is not None),)
+
+    def _leaks(self) -> tuple[str, ...]:
+        if self.classes is not None:
+            return super()._leaks()
+        return (*super()._leaks(), inferred_classes(type(self).__name__))
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that noise may spoil the score on small data."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True
+        return tags
+
+
+class PrivateLogisticRegression(PrivateClassifier):
+    """Logistic regression whose weights are private: two classes, or a softmax over more.
+
+    >>> import numpy as np
+    >>> X = np.repeat([[0.6, 0.0], [-0.6, 0.1]], 1000, axis=0)
+    >>> y = np.repeat(["yes", "no"], 1000)
+    >>> model = PrivateLogisticRegression(epsilon=1.0, classes=["no", "yes"]).fit(X, y)
+    >>> model.predict([[0.5, 0.0], [-0.5, 0.0]]).tolist()
+    ['yes', 'no']
+    >>> model.certificate_.claimed_epsilon <= 1.0
+    True
+    """
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probability of every class, as the noisy scores have it (not calibrated)."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Return the logarithm of every class's probability."""
+        scores = self._scores(X)
+        if scores.shape[1] == 1:
+            return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
+        found: FloatArray = log_softmax(scores, axis=1)
+        return found
+
+    def _loss(self, n_classes: int) -> str | Loss:
+        return "logistic"
+
+
+class PrivateLinearSVC(PrivateClassifier):
+    """A linear support vector machine whose weights are private.
+
+    It minimises the hinge loss with a rounded corner; more than two classes are told apart by one
+    such machine each, trained together as one loss.
+    """
+
+    def _loss(self, n_classes: int) -> str | Loss:
+        if n_classes == 2:
+            return "hinge"
+        return OneVersusRest(SmoothedHinge(HINGE_WIDTH), n_classes)
+
+
+# Half the range is a residual that most records stay within; a quarter of it resists outliers.
+DEFAULT_THRESHOLD_SHARE = 0.25
+
+
+class PrivateRegressor(RegressorMixin, PrivateLinearModel):
+    """What the private regressors share."""
+
+    _parameters = """
+    target_bound
+        Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
+        to them, each on its own. Predictions are not.
+    """
+
+    intercept_: float
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        target_bound: Any = 1.0,
+        data_norm: float = 1.0,
+        feature_bounds: Any = None,
+        fit_intercept: bool = True,
+        n_public: int | None = None,
+        neighbors: str = "add_remove",
+        max_records_per_person: int = 1,
+        algorithm: str | Run = "auto",
+        compute_budget: float | None = None,
+        random_state: Any = None,
+        safe_noise: bool = False,
+        verbose: Any = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            data_norm=data_norm,
+            feature_bounds=feature_bounds,
+            fit_intercept=fit_intercept,
+            n_public=n_public,
+            neighbors=neighbors,
+            max_records_per_person=max_records_per_person,
+            algorithm=algorithm,
+            compute_budget=compute_budget,
+            random_state=random_state,
+            safe_noise=safe_noise,
+            verbose=verbose,
+        )
+        self.target_bound = target_bound
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return the scores; they may lie outside ``target_bound``."""
+        return self._scores(X)[:, 0]
+
+    @abstractmethod
+    def _loss(self) -> str | Loss:
+        """Return the loss of a record whose target was mapped to [-1, 1]."""
+
+    @property
+    def _range(self) -> TargetRange:
+        return TargetRange.of(self.target_bound, centred=bool(self.fit_intercept))
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
+        found: tuple[Any, Any] = validate_data(
+            self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True
+        )
+        return found
+
+    def _task(self, targets: Any) -> Task:
+        return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
+
+    def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
+        self.coef_ = coef[0] * self._range.half
+        self.intercept_ = float(intercept[0] * self._range.half + self._range.centre)
+
+    def __sklearn_tags__(self) -> Any:
+        """Say that noise may spoil the score on small data."""
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True
+        return tags
+
+
+class PrivateRidge(PrivateRegressor):
+    """Linear least squares whose weights are private.
+
+    Residuals count squared up to half the width of ``target_bound`` and linearly beyond, which
+    bounds every record's influence. The planner chooses the ridge, or an earlier end instead of
+    one: a penalty tuned on the data would leak.
+
+    >>> import numpy as np
+    >>> X = np.linspace(-1, 1, 4000)[:, None]
+    >>> y = 30 + 10 * X[:, 0]
+    >>> model = PrivateRidge(epsilon=1.0, target_bound=(0, 60)).fit(X, y)
+    >>> abs(float(model.predict([[0.5]])[0]) - 35) < 3
+    True
+    """
+
+    def _loss(self) -> str | Loss:
+        return "squared"
+
+
+class PrivateHuberRegressor(PrivateRegressor):
+    """Robust linear regression whose weights are private."""
+
+    _parameters = """
+    threshold
+        Residuals count squared up to here and linearly beyond, in the units of y. None: a quarter
+        of half the width of ``target_bound``. Less of it means less noise.
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        threshold: float | None = None,
+        target_bound: Any = 1.0,
+        data_norm: float = 1.0,
+        feature_bounds: Any = None,
+        fit_intercept: bool = True,
+        n_public: int | None = None,
+        neighbors: str = "add_remove",
+        max_records_per_person: int = 1,
+        algorithm: str | Run = "auto",
+        compute_budget: float | None = None,
+        random_state: Any = None,
+        safe_noise: bool = False,
+        verbose: Any = 0,
+    ) -> None:
+        super().__init__(
+            epsilon=epsilon,
+            delta=delta,
+            target_bound=target_bound,
+            data_norm=data_norm,
+            feature_bounds=feature_bounds,
+            fit_intercept=fit_intercept,
+            n_public=n_public,
+            neighbors=neighbors,
+            max_records_per_person=max_records_per_person,
+            algorithm=algorithm,
+            compute_budget=compute_budget,
+            random_state=random_state,
+            safe_noise=safe_noise,
+            verbose=verbose,
+        )
+        self.threshold = threshold
+
+    def _loss(self) -> str | Loss:
+        if self.threshold is None:
+            return HuberLoss(DEFAULT_THRESHOLD_SHARE)
+        return HuberLoss(checks.positive("threshold", self.threshold) / self._range.half)
