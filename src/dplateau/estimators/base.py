@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dplateau.algorithms import (
     Cyclic,
@@ -27,7 +27,7 @@ from dplateau.certificates import Certificate
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.errors import InvalidInput, PrivacyLeakWarning
 from dplateau.estimators.disclosures import about_rows, about_sizes, fixed_seed, progress_of
-from dplateau.estimators.inputs import Task
+from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap, bounds_of_columns
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -35,7 +35,6 @@ from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person
 
 DEFAULT_DELTA = 1e-5
-FLOATS = [np.float64, np.float32]
 
 _PARAMETERS = """
     epsilon, delta
@@ -271,7 +270,7 @@ class PrivateLinearModel(BaseEstimator):
     def _scores(self, X: Any) -> FloatArray:
         """Return the scores of rows, one column per score."""
         check_is_fitted(self)
-        features = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        features = checked_rows(self, X)
         coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
         with np.errstate(all="ignore"):
             return self.row_map_.scores(features, coef, intercept)

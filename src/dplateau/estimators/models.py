@@ -9,14 +9,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
-from dplateau.estimators.base import FLOATS, PrivateLinearModel
+from dplateau.estimators.base import PrivateLinearModel
 from dplateau.estimators.disclosures import about_classes, inferred_classes
-from dplateau.estimators.inputs import TargetRange, Task, class_numbers, known_classes, seen_classes
+from dplateau.estimators.inputs import (
+    TargetRange,
+    Task,
+    check_labels,
+    checked_records,
+    class_numbers,
+    known_classes,
+    seen_classes,
+)
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Huber as HuberLoss
@@ -89,9 +95,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """Return the loss of a record for that many classes."""
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
-        features, targets = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        features, targets = checked_records(self, X, y, numbers=False)
         if self.classes is None:
-            check_classification_targets(targets)
+            check_labels(targets)
         return features, targets
 
     def _task(self, targets: Any) -> Task:
@@ -226,10 +232,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return TargetRange.of(self.target_bound, centred=bool(self.fit_intercept))
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
-        found: tuple[Any, Any] = validate_data(
-            self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True
-        )
-        return found
+        return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
         return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
