@@ -46,6 +46,7 @@ from .errors import (
     DplateauError as DplateauError,
     InvalidInput as InvalidInput,
     NotApplicable as NotApplicable,
+    PoorPlanWarning as PoorPlanWarning,
     PrivacyLeakWarning as PrivacyLeakWarning,
 )
 from .estimators import (

@@ -85,7 +85,10 @@ MODELS = [
     PrivateLogisticRegression(classes=[0, 1], **QUICK),
     PrivateLinearSVC(**QUICK),
 ]
-pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
+    pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning"),
+]
 
 
 def everything_said(error: BaseException) -> str:

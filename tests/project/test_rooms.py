@@ -214,7 +214,7 @@ def test_rooms_import_only_what_stands_before_them(path: Path) -> None:
         ("audit/chains.py", "from dplateau.audit.tightness_ratios import tightness"),
         ("audit/chains.py", "from . import monte_carlo_walk"),
         ("certificates/certificate.py", "from rich.table import Table"),
-        ("bounds/pld_composition.py", "from dp_accounting.pld import privacy_loss_distribution"),
+        ("bounds/compositions.py", "from dp_accounting.pld import privacy_loss_distribution"),
         ("errors.py", "import numpy"),
     ],
 )

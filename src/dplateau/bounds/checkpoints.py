@@ -31,14 +31,14 @@ from dplateau.algorithms.schedule import PerStep
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
-from dplateau.bounds.gd_bounded import GdBounded
-from dplateau.bounds.gd_contraction import GdContraction
 from dplateau.bounds.iteration import (
+    GdBounded,
+    GdContraction,
+    ModulusBound,
     batch_records,
     geometry_assumptions,
     why_no_deterministic_contraction,
 )
-from dplateau.bounds.modulus import ModulusBound
 from dplateau.bounds.ordered import MOST_STEPS, epoch_steps
 from dplateau.bounds.step_maps import linear_class
 from dplateau.curves import GaussianCurve, LossCurve, MixtureCurve, PrivacyCurve, WorstCurve

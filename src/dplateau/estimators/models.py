@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
 from dplateau.estimators.base import PrivateLinearModel
-from dplateau.estimators.disclosures import about_classes, inferred_classes
+from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
 from dplateau.estimators.inputs import (
     TargetRange,
     Task,
@@ -48,7 +48,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         epsilon: float = 1.0,
         delta: float | None = None,
         classes: Any = None,
-        data_norm: float = 1.0,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,
@@ -133,7 +133,9 @@ class PrivateLogisticRegression(PrivateClassifier):
     >>> import numpy as np
     >>> X = np.repeat([[0.6, 0.0], [-0.6, 0.1]], 1000, axis=0)
     >>> y = np.repeat(["yes", "no"], 1000)
-    >>> model = PrivateLogisticRegression(epsilon=1.0, classes=["no", "yes"]).fit(X, y)
+    >>> model = PrivateLogisticRegression(
+    ...     epsilon=1.0, classes=["no", "yes"], feature_bounds=(-1, 1)
+    ... ).fit(X, y)
     >>> model.predict([[0.5, 0.0], [-0.5, 0.0]]).tolist()
     ['yes', 'no']
     >>> model.certificate_.claimed_epsilon <= 1.0
@@ -169,6 +171,7 @@ class PrivateLinearSVC(PrivateClassifier):
         return OneVersusRest(SmoothedHinge(HINGE_WIDTH), n_classes)
 
 
+DEFAULT_TARGET_BOUND = 1.0
 # Half the range is a residual that most records stay within; a quarter of it resists outliers.
 DEFAULT_THRESHOLD_SHARE = 0.25
 
@@ -179,7 +182,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _parameters = """
     target_bound
         Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
-        to them, each on its own. Predictions are not.
+        to them, each on its own. Predictions are not. None means 1, and warns.
     """
 
     intercept_: float
@@ -189,8 +192,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
-        target_bound: Any = 1.0,
-        data_norm: float = 1.0,
+        target_bound: Any = None,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,
@@ -229,7 +232,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     @property
     def _range(self) -> TargetRange:
-        return TargetRange.of(self.target_bound, centred=bool(self.fit_intercept))
+        bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
+        return TargetRange.of(bound, centred=bool(self.fit_intercept))
+
+    def _undeclared(self) -> tuple[str, ...]:
+        if self.target_bound is not None:
+            return super()._undeclared()
+        return (*super()._undeclared(), undeclared_targets(type(self).__name__))
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         return checked_records(self, X, y, numbers=True)
@@ -258,7 +267,7 @@ class PrivateRidge(PrivateRegressor):
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 4000)[:, None]
     >>> y = 30 + 10 * X[:, 0]
-    >>> model = PrivateRidge(epsilon=1.0, target_bound=(0, 60)).fit(X, y)
+    >>> model = PrivateRidge(epsilon=1.0, feature_bounds=(-1, 1), target_bound=(0, 60)).fit(X, y)
     >>> abs(float(model.predict([[0.5]])[0]) - 35) < 3
     True
     """
@@ -282,8 +291,8 @@ class PrivateHuberRegressor(PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | None = None,
         threshold: float | None = None,
-        target_bound: Any = 1.0,
-        data_norm: float = 1.0,
+        target_bound: Any = None,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,

@@ -16,9 +16,9 @@ from dplateau.sampling.mixing import (
     tv_over_steps,
 )
 from dplateau.sampling.potentials import Potential, check_constants
+from dplateau.sampling.published import Published, theorem_4_2, theorem_4_2_over_steps
 from dplateau.sampling.sampler import LangevinSampler, LangevinState
 from dplateau.sampling.samples import Samples, sample
-from dplateau.sampling.theorem_4_2 import Published, theorem_4_2, theorem_4_2_over_steps
 
 __all__ = [
     "LangevinSampler",
