@@ -45,9 +45,11 @@ from .engines import train as train
 from .errors import (
     DplateauError as DplateauError,
     InvalidInput as InvalidInput,
+    LedgerBroken as LedgerBroken,
     NotApplicable as NotApplicable,
     PoorPlanWarning as PoorPlanWarning,
     PrivacyLeakWarning as PrivacyLeakWarning,
+    SpendRefused as SpendRefused,
 )
 from .estimators import (
     PrivateHuberRegressor as PrivateHuberRegressor,
@@ -55,6 +57,7 @@ from .estimators import (
     PrivateLogisticRegression as PrivateLogisticRegression,
     PrivateRidge as PrivateRidge,
 )
+from .ledger import Ledger as Ledger
 from .planning import Plan as Plan, plan as plan
 from .sampling import (
     LangevinSampler as LangevinSampler,

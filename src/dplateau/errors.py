@@ -24,3 +24,11 @@ class PoorPlanWarning(UserWarning):
 
 class PrivacyLeakWarning(UserWarning):
     """Something beside the noisy result leaves; the text says what, and what to do about it."""
+
+
+class SpendRefused(DplateauError):
+    """A release that a ledger does not pay for: nothing was spent, and the refusal is on record."""
+
+
+class LedgerBroken(DplateauError):
+    """A ledger whose rows were changed, removed or moved: nothing in it can be relied on."""

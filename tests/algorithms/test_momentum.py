@@ -19,7 +19,7 @@ from dplateau import (
 from dplateau.algorithms import run_from_dict
 from dplateau.audit import lower_bound
 from dplateau.certificates import Certificate
-from dplateau.ground.sealed import resealed
+from forging import forged
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 PLAIN = NoisyGD(
@@ -53,9 +53,7 @@ def test_an_average_costs_more_than_the_last_iterate_and_less_than_all() -> None
 
 @pytest.mark.parametrize("changes", CHANGES, ids=str)
 def test_the_verifier_refuses_a_hidden_state_claim_about_them(changes: dict[str, Any]) -> None:
-    found = certify(PLAIN, 1e-5).to_dict()
-    found["run"] = PLAIN.replace(**changes).to_dict()
-    found = resealed(found)
+    found = forged(certify(PLAIN, 1e-5).to_dict(), run=PLAIN.replace(**changes).to_dict())
     assert not Certificate.from_dict(found).verify().ok
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from dplateau.algorithms import Ball, LossGeometry, NoisySGD, Run
-from dplateau.ground.sealed import resealed
+from dplateau.ground.sealed import CERTIFICATE, Stamp, seal
 from dplateau.verify import Verification, verify
 from dplateau.verify.blocks import Edges, Stretch, block_parts, parts_epsilon, uses_of
 from dplateau.verify.claims import Derived, released_epsilon
 from dplateau.verify.coins import Atoms, Coins, SmoothedCoins, capped_atoms, few_atoms
 from dplateau.verify.pairs import TwoSidedPair
+from forging import forged
 
 Found = dict[str, Any]
 
@@ -157,18 +158,17 @@ WITNESS: Found = {
 
 
 def claim(epsilon: float, run: Run = RUN, /, **changes: Any) -> Found:
-    found: Found = {
-        "schema": "dplateau/certificate",
-        "schema_version": 1,
-        "claimed_epsilon": epsilon,
-        "claimed_delta": 1e-5,
+    content: Found = {
+        "claim": {"epsilon": epsilon, "delta": 1e-5},
+        "no_claim": None,
         "bound": "poisson_blocks" if run.neighbors == "add_remove" else "poisson_blocks_replace",
         "run": run.to_dict(),
         "witness": {**WITNESS, **changes},
         "assumptions": [{"text": "none", "status": "checked"}],
         "citation": "docs/theory/blocks.md",
+        "files": {},
     }
-    return resealed(found)
+    return seal(CERTIFICATE, content, Stamp("2026-01-31T12:00:00Z", "0.2.0"))
 
 
 def derived(run: Run = RUN, **changes: Any) -> float:
@@ -223,8 +223,8 @@ def test_forged_witnesses_are_refused_with_the_reason(changes: Found, check: str
 
 def test_the_theorem_is_about_its_own_neighbors_and_batches() -> None:
     swapped = RUN.replace(neighbors="replace")
-    found = {**claim(2.0, swapped), "bound": "poisson_blocks"}
-    assert failed(verify(resealed(found))) == "neighbours"
+    found = forged(claim(2.0, swapped), bound="poisson_blocks")
+    assert failed(verify(found)) == "neighbours"
     assert derived(swapped) > derived()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.bounds.base import COMPOSED_MARGIN
-from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.certificate import Certificate, Claim, Claimed
 from dplateau.certificates.composition import (
     METHODS,
     Composition,
@@ -74,7 +74,7 @@ def compose(
         _require_single_records(listed)
         entries = tuple(Entry(part, count, None) for part, count in listed)
         worst = max(_epsilon(part, level) for part, _ in listed)
-        return _smallest([Composition(entries, records, "worst part", worst, level)], level)
+        return _smallest([_claimed(entries, records, "worst part", worst, level)], level)
     found = [f for build in (_gaussian, _losses, _renyi) for f in build(listed, level)]
     claims = [_claim(way, level) for way in found]
     if not any(_clearly_best(claim) for claim in claims):
@@ -102,13 +102,19 @@ class _Found:
 
 def _claim(way: _Found, delta: float) -> Composition:
     epsilon = METHODS[way.method](way.entries).epsilon(delta) * (1 + way.margin)
-    return Composition(way.entries, "same", way.method, epsilon, delta)
+    return _claimed(way.entries, "same", way.method, epsilon, delta)
 
 
 def _rows_claim(entries: tuple[Entry, ...], delta: float) -> Composition:
     """Claim the sum of the parts' epsilons, each with room for its own second derivation."""
     total = math.fsum(entry.count * row_of(entry)[0] for entry in entries) * (1 + 1e-15)
-    return Composition(entries, "same", "basic composition", total, delta)
+    return _claimed(entries, "same", "basic composition", total, delta)
+
+
+def _claimed(
+    entries: tuple[Entry, ...], records: Records, method: str, epsilon: float, delta: float
+) -> Composition:
+    return Composition(claim=Claim(epsilon, delta), entries=entries, records=records, method=method)
 
 
 def _smallest(claims: list[Composition], delta: float) -> Composition:
@@ -139,7 +145,9 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
                 "parts are certificates, compositions and what foreign(...) returns; "
                 f"got {type(part).__name__}"
             )
-    relations = {relation for part in found for relation in _relations(part)}
+        if isinstance(part, Claimed) and part.claim is None:
+            raise NotApplicable(f"a part claims nothing, so all together do not: {part.no_claim}")
+    relations = {relation for part in found for relation in relations_of(part)}
     if len({neighbors for neighbors, _ in relations}) > 1:
         raise InvalidInput(
             "the parts speak of different neighbors (add_remove and replace); certify all runs "
@@ -157,7 +165,7 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
 
 def _require_single_records(listed: Listed) -> None:
     """Refuse larger units on disjoint records: a unit may have records in several parts."""
-    units = {unit for part, _ in listed for _, unit in _relations(part)} - {"record"}
+    units = {unit for part, _ in listed for _, unit in relations_of(part)} - {"record"}
     if units:
         raise InvalidInput(
             f"disjoint records are about neighbors of one record; a {units.pop()} may be spread "
@@ -165,10 +173,11 @@ def _require_single_records(listed: Listed) -> None:
         )
 
 
-def _relations(part: Part) -> Iterator[tuple[str, str]]:
+def relations_of(part: Part) -> Iterator[tuple[str, str]]:
+    """Yield the neighbors and the unit that each part of a part speaks of."""
     if isinstance(part, Composition):
         for entry in part.entries:
-            yield from _relations(entry.part)
+            yield from relations_of(entry.part)
     elif isinstance(part, ForeignPart):
         yield part.neighbors, part.unit
     else:
@@ -186,7 +195,8 @@ def _counted(parts: list[Part], *, flat: bool) -> Listed:
                 add(entry.part, count * entry.count)
             return
         if id(part) not in keys:
-            keys[id(part)] = json.dumps(part.to_dict(), sort_keys=True)
+            # What was made twice is the same part, whenever it was made.
+            keys[id(part)] = json.dumps(part.to_dict()["content"], sort_keys=True)
         first, before = found.get(keys[id(part)], (part, 0))
         found[keys[id(part)]] = (first, before + count)
 
@@ -196,14 +206,15 @@ def _counted(parts: list[Part], *, flat: bool) -> Listed:
 
 
 def _gaussian(listed: Listed, delta: float) -> Iterator[_Found]:
-    entries = [Entry(part, n, _gaussian_law(part.curve)) for part, n in listed]
+    entries = [Entry(part, n, gaussian_law(part.curve)) for part, n in listed]
     if all(entry.law is not None for entry in entries):
         yield _Found("GDP composition", tuple(entries), _CLOSED_MARGIN)
 
 
-def _gaussian_law(curve: PrivacyCurve) -> GaussianCurve | None:
+def gaussian_law(curve: PrivacyCurve) -> GaussianCurve | None:
+    """Return the Gaussian law of a curve that is one, with room for a second derivation."""
     if isinstance(curve, WorstCurve):
-        laws = [_gaussian_law(inner) for inner in curve.curves]
+        laws = [gaussian_law(inner) for inner in curve.curves]
         known = [law for law in laws if law is not None]
         return max(known, key=lambda law: law.mu) if len(known) == len(laws) else None
     if not isinstance(curve, GaussianCurve):
@@ -225,7 +236,7 @@ def _losses(listed: Listed, delta: float) -> Iterator[_Found]:
 
 def _law(part: Part, delta: float) -> PrivacyCurve:
     curve = part.curve
-    law = _gaussian_law(curve)
+    law = gaussian_law(curve)
     if law is not None:
         return law
     if isinstance(curve, TabulatedCurve):

@@ -168,6 +168,12 @@ class TablePair:
         """The last corner, if nothing is lost outright."""
         return self.epsilons[-1] if self.deltas[-1] == 0.0 else math.inf
 
+    def lowered(self, delta: float) -> TablePair:
+        """Return the pair whose hockey stick, with ``delta`` added, is nowhere below this one."""
+        deltas = np.array(self.deltas)
+        rest = np.where(deltas <= delta, 0.0, np.nextafter(deltas - delta, np.inf))
+        return TablePair.hull(np.array(self.epsilons), rest)
+
     def delta(self, epsilon: FloatArray, order: Order) -> FloatArray:
         """Hockey stick: chords in e^epsilon, constant beyond the last corner, mirrored below 0."""
         eps = np.asarray(epsilon, dtype=np.float64)

@@ -134,7 +134,9 @@ def _walk(
     assert run.learning_rate is not None
     # Plain numbers: NumPy's own scalars would make every product several times as slow.
     rates = values_over(run.learning_rate, run.steps).tolist()
-    stds = values_over(run.iterate_std, run.steps).tolist()
+    # On the sum of gradients, and more of it by what arithmetic may add to a record's share.
+    room = 1 + records.ruler.slack
+    stds = (values_over(run.noise_std, run.steps) * (run.batch_size * room)).tolist()
     size, l2, momentum, domain = float(run.batch_size), run.l2, run.momentum, run.domain
     draw = randomness.laplace if run.noise_kind == "laplace" else randomness.gaussian
     chosen = batches(run, randomness)
@@ -144,9 +146,9 @@ def _walk(
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(steps := _steps_taken(run, randomness)):
         ahead = weights + momentum * velocity if momentum else weights
-        gradient = records.gradient(ahead.reshape(leaving.shape), next(chosen)).ravel()
-        scales = (momentum, rates[step], size, l2, stds[step])
-        point = advance(weights, velocity, ahead, gradient, draw(weights.size), scales)
+        units = records.units(ahead.reshape(leaving.shape), next(chosen)).ravel()
+        scales = (momentum, rates[step], size, l2, stds[step], records.ruler.unit)
+        point = advance(weights, velocity, ahead, units, draw(weights.size), scales)
         weights[:] = point if domain is None else domain.project(point)
         if step >= steps - run.average_last:
             total += weights

@@ -25,7 +25,7 @@ from dplateau.algorithms import (
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
-from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
+from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.disclosures import (
     about_rows,
     about_sizes,
@@ -37,6 +37,7 @@ from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap, bounds_of_columns
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
+from dplateau.ledger import ledger_in_force, paid_for
 from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person
 
@@ -150,7 +151,8 @@ class PrivateLinearModel(BaseEstimator):
     def fit(self, X: Any, y: Any) -> Any:
         """Train on the rows of X with targets y; of the data only the noisy weights are kept.
 
-        A fit that fails or is interrupted leaves no fitted attribute, not even an older one.
+        A fit that fails or is interrupted leaves no fitted attribute, not even an older one. Inside
+        ``with Ledger(path):`` the ledger pays for it before training starts, or refuses.
         """
         self._forget()
         for leak in self._leaks():
@@ -174,16 +176,17 @@ class PrivateLinearModel(BaseEstimator):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
         row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
         randomness = self._randomness()
-        weights = train(
-            chosen.run,
-            chosen.loss,
-            row_map.training_rows(features, slots),
-            task.padded(slots),
-            feature_norm=chosen.feature_norm,
-            clip=chosen.clip,
-            randomness=randomness,
-            progress=progress_of(self.verbose, type(self).__name__, chosen.run),
-        )
+        with paid_for(chosen.certificate, name=type(self).__name__):
+            weights = train(
+                chosen.run,
+                chosen.loss,
+                row_map.training_rows(features, slots),
+                task.padded(slots),
+                feature_norm=chosen.feature_norm,
+                clip=chosen.clip,
+                randomness=randomness,
+                progress=progress_of(self.verbose, type(self).__name__, chosen.run),
+            )
         self.plan_ = chosen
         self.row_map_ = row_map
         self.certificate_ = dataclasses.replace(
@@ -270,6 +273,11 @@ class PrivateLinearModel(BaseEstimator):
         )
 
     def _randomness(self) -> Randomness:
+        if self.random_state is not None and ledger_in_force() is not None:
+            raise SpendRefused(
+                "random_state inside a ledger: a fit with a known seed is not private at any "
+                "price; leave random_state out"
+            )
         if self.random_state is None:
             return SecureRandomness(safe_noise=bool(self.safe_noise))
         seed = self.random_state

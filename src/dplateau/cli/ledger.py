@@ -1,0 +1,293 @@
+"""The commands ``ledger init|spend|declare|show|plan-next``: a budget on file."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json as json_text
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.errors import InvalidInput, LedgerBroken, SpendRefused
+from dplateau.ground.files import read_text, write_whole
+
+# The library itself loads when a command runs, so that showing help stays quick.
+if TYPE_CHECKING:
+    from dplateau.algorithms import Run
+    from dplateau.certificates.composition import Part
+    from dplateau.ledger import Entry, Statement
+
+app = typer.Typer(
+    help="Keep what several releases of one data set cost, and refuse what exceeds the budget.",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+LedgerFile = Annotated[Path, typer.Argument(help="The ledger.", show_default=False)]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print JSON, not tables.", rich_help_panel=OUTPUT_PANEL)
+]
+Name = Annotated[str | None, typer.Option(help="What the release is, in your own words.")]
+Several = list[Path]
+
+
+def refusals_are_verdicts(command: Callable[..., None]) -> Callable[..., None]:
+    """End with exit code 1 where the ledger says no: bad input alone is exit code 2."""
+
+    @functools.wraps(command)
+    def called(*args: Any, **values: Any) -> None:
+        try:
+            command(*args, **values)
+        except (SpendRefused, LedgerBroken) as error:
+            typer.echo(f"dplateau: {' '.join(str(error).split())}", err=True)
+            raise typer.Exit(1) from None
+
+    return called
+
+
+@app.command(epilog="Example: `dplateau ledger init survey.ledger --epsilon 3 --delta 1e-5`")
+@refusals_are_verdicts
+def init(
+    ledger: LedgerFile,
+    epsilon: Annotated[
+        float, typer.Option(help="What all may cost together.", rich_help_panel=CLAIM_PANEL)
+    ],
+    delta: Annotated[float, typer.Option(help="Failure probability.", rich_help_panel=CLAIM_PANEL)],
+    neighbors: Annotated[
+        str, typer.Option(help="add-remove or replace.", rich_help_panel=CLAIM_PANEL)
+    ] = "add-remove",
+    max_records_per_person: Annotated[
+        int, typer.Option(help="Most records of one person.", rich_help_panel=CLAIM_PANEL)
+    ] = 1,
+    planned: Annotated[
+        Several | None,
+        typer.Option(help="Certificate of a release fixed in advance (repeatable)."),
+    ] = None,
+    filter: Annotated[
+        str, typer.Option(help="How later choices are counted: auto, gdp, renyi or pure.")
+    ] = "auto",
+    order: Annotated[float | None, typer.Option(help="Order of the Rényi filter.")] = None,
+    delta_share: Annotated[
+        float, typer.Option(help="Share of delta for releases that may fail.")
+    ] = 0.1,
+    json: Json = False,
+) -> None:
+    """Make a ledger. Nothing of what is fixed here can be changed later."""
+    from dplateau.ledger import Ledger
+
+    made = Ledger.create(
+        ledger,
+        epsilon=epsilon,
+        delta=delta,
+        neighbors=neighbors.replace("-", "_"),
+        max_records_per_person=max_records_per_person,
+        planned=[part_in(path) for path in planned or []],
+        filter=filter,
+        order=order,
+        delta_share=delta_share,
+    )
+    _report(made.statement(), json)
+
+
+@app.command(epilog="Example: `dplateau ledger spend survey.ledger certificate.json`")
+@refusals_are_verdicts
+def spend(
+    ledger: LedgerFile,
+    certificate: Annotated[
+        Path, typer.Argument(help="A certificate or composition, as JSON.", show_default=False)
+    ],
+    name: Name = None,
+    json: Json = False,
+) -> None:
+    """Verify a certificate and pay for its release; exit code 1 if it is refused."""
+    from dplateau.ledger import Ledger
+
+    book = Ledger(ledger)
+    _paid(book.spend(part_in(certificate), name=name or certificate.name), book.statement(), json)
+
+
+@app.command(
+    epilog="Example: `dplateau ledger declare survey.ledger --epsilon 0.5 --name 'a histogram'`"
+)
+@refusals_are_verdicts
+def declare(
+    ledger: LedgerFile,
+    name: Annotated[str, typer.Option(help="What the release is.")],
+    epsilon: Annotated[float | None, typer.Option(help="Its epsilon.")] = None,
+    delta: Annotated[float, typer.Option(help="Its delta, beside --epsilon.")] = 0.0,
+    mu: Annotated[float | None, typer.Option(help="Or: its GDP parameter.")] = None,
+    json: Json = False,
+) -> None:
+    """Pay for a release that other software accounts for: its numbers are your word."""
+    from dplateau.certificates import foreign
+    from dplateau.ledger import Ledger
+
+    if (epsilon is None) == (mu is None):
+        raise InvalidInput("declare takes one of --epsilon (with --delta) and --mu")
+    book = Ledger(ledger)
+    settings = book.statement().settings
+    numbers = {"mu": mu} if epsilon is None else {"epsilon": epsilon, "delta": delta}
+    part = foreign(neighbors=settings.neighbors, unit=settings.unit, name=name, **numbers)
+    _paid(book.spend(part, name=name), book.statement(), json)
+
+
+@app.command(epilog="Example: `dplateau ledger show survey.ledger`")
+@refusals_are_verdicts
+def show(
+    ledger: LedgerFile,
+    head: Annotated[
+        str | None, typer.Option(help="A head written down earlier, which must be in the chain.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check the chain and show what was spent and what is left; exit code 1 if it is broken."""
+    from dplateau.ledger import Ledger
+
+    book = Ledger(ledger)
+    statement = book.statement()
+    if head is not None and not book.contains_head(head):
+        raise LedgerBroken(f"{ledger}: the chain does not contain {head}: it was cut or replaced")
+    _report(statement, json)
+
+
+@refusals_are_verdicts
+@takes_run
+def plan_next(
+    run: Run,
+    ledger: LedgerFile,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", help="Write its certificate here.", rich_help_panel=OUTPUT_PANEL),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Find the smallest noise with which a run still fits; the noise given is where to start."""
+    from dplateau.ledger import Ledger
+
+    found = Ledger(ledger).plan_next(run)
+    if output is not None:
+        write_whole(output, found.certificate.to_json())
+    if json:
+        answer = {"varied": found.varied, "value": found.value}
+        _print_json({**answer, "certificate": found.certificate.to_dict()})
+        return
+    from dplateau.cli.show import show_calibration
+
+    show_calibration(found)
+    if output is not None:
+        typer.echo(f"certificate written to {output}")
+
+
+def _file_first(command: Callable[..., None]) -> Callable[..., None]:
+    """Let the ledger stand before the algorithm, as in the other commands."""
+    shown = list(inspect.signature(command).parameters.values())
+    shown.sort(key=lambda parameter: parameter.name != "ledger")
+    command.__dict__["__signature__"] = inspect.Signature(shown)
+    return command
+
+
+app.command(
+    name="plan-next",
+    epilog="Example: `dplateau ledger plan-next survey.ledger gd --n 1000 --steps 50 "
+    "--noise-multiplier 10 --release last`",
+)(_file_first(plan_next))
+
+
+def part_in(path: Path) -> Part:
+    """Return the certificate or composition in a file."""
+    from dplateau.certificates import Certificate, Composition
+    from dplateau.ground.sealed import CERTIFICATE, COMPOSITION
+    from dplateau.verify import read_certificate
+
+    found = read_certificate(read_text(path))
+    if found["kind"] == CERTIFICATE.name:
+        return Certificate.from_dict(found)
+    if found["kind"] == COMPOSITION.name:
+        return Composition.from_dict(found)
+    raise InvalidInput(f"{path} certifies how fast a chain mixes, which costs no privacy")
+
+
+def _print_json(found: dict[str, Any]) -> None:
+    typer.echo(json_text.dumps(found, indent=2, allow_nan=False))
+
+
+def _paid(entry: Entry, statement: Statement, json: bool) -> None:
+    if json:
+        _print_json({"entry": entry.to_dict(), "head": statement.head})
+        return
+    cost = _cost(entry, statement)
+    typer.echo(f"spent on {entry.name}: {cost}; {_percent(entry.left)} of the budget is left")
+    typer.echo(f"head {statement.head}")
+
+
+def _report(statement: Statement, json: bool) -> None:
+    if json:
+        _print_json(statement.to_dict())
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from dplateau.cli.show import console, print_rows
+
+    table = Table(title=escape(statement.path), title_justify="left")
+    table.add_column("no.", justify="right")
+    table.add_column("when", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    table.add_column("cost", overflow="fold")
+    table.add_column("left", justify="right")
+    for entry in statement.entries:
+        what = f"{entry.name}: {entry.what}"
+        cost = f"refused: {entry.reason}" if entry.status == "refused" else _cost(entry, statement)
+        if entry.status == "reserved":
+            cost = f"{cost} (reserved, counts as spent)"
+        style = "dim" if entry.status == "refused" else None
+        when = entry.written[:16].replace("T", " ")
+        shown = (str(entry.number), when, escape(what), escape(cost))
+        table.add_row(*shown, _percent(entry.left), style=style)
+    console.print(table)
+    print_rows("in all", _summary(statement))
+
+
+def _summary(statement: Statement) -> list[tuple[str, str]]:
+    settings, budget = statement.settings, statement.settings.budget
+    limit = f"epsilon {budget.epsilon:g} at delta {budget.delta:g}"
+    who = f"{settings.neighbors} of one {settings.unit}"
+    left = (
+        f"{_percent(statement.left)}: one more release may claim up to about epsilon "
+        f"{_down(statement.left_epsilon)}"
+    )
+    rows = [("budget", f"{limit}, neighbors by {who}"), ("left", left)]
+    if statement.terms is not None:
+        chosen, terms = statement.terms.filter, statement.terms
+        counted = f"{chosen.words(terms.amount)} and delta {terms.slack:.3g} for later choices"
+        rows.append(("counted in", counted))
+    if settings.planned:
+        of = settings.planned.total()
+        rows.append(("planned", f"{statement.planned_left} of {of} parts not spent yet"))
+    return [*rows, ("head", f"{statement.head} (write it down: a cut tail leaves no trace here)")]
+
+
+def _cost(entry: Entry, statement: Statement) -> str:
+    if entry.amount is None or statement.terms is None:
+        return "planned" if statement.settings.planned else f"first, {_percent_up(1 - entry.left)}"
+    share = _percent_up(entry.amount / statement.terms.whole)
+    words = f"{share}, {statement.terms.filter.words(entry.amount)}"
+    return f"{words}, delta {entry.delta:.3g}" if entry.delta else words
+
+
+def _percent(share: float) -> str:
+    return f"{math.floor(share * 1000) / 10:g} %"
+
+
+def _percent_up(share: float) -> str:
+    return f"{math.ceil(share * 1000) / 10:g} %"
+
+
+def _down(value: float) -> str:
+    return f"{math.floor(value * 1000) / 1000:g}"

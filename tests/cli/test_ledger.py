@@ -1,0 +1,125 @@
+"""The commands ``ledger ...``: what is printed, what is written, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplateau.cli import main
+from forging import forged
+
+RUN = ["gd", "--n", "100", "--steps", "4", "--noise-multiplier", "10", "--release", "all"]
+
+
+def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main(words)
+    out, err = capsys.readouterr()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code, out, err
+
+
+def parsed(words: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    code, out, _ = run([*words, "--json"], capsys)
+    assert code == 0
+    return json.loads(out)
+
+
+@pytest.fixture
+def certificate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    path = tmp_path / "certificate.json"
+    assert run(["account", *RUN, "--delta", "1e-5", "-o", str(path)], capsys)[0] == 0
+    return path
+
+
+def test_a_budget_from_first_to_last(
+    tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = str(tmp_path / "survey.ledger")
+    made = parsed(["ledger", "init", book, "--epsilon", "2", "--delta", "1e-5"], capsys)
+    assert made["settings"]["neighbors"] == "add_remove"
+    paid = parsed(["ledger", "spend", book, str(certificate), "--name", "churn"], capsys)
+    assert paid["entry"]["status"] == "spent"
+    declared = ["ledger", "declare", book, "--name", "a count", "--epsilon", "0.2"]
+    assert parsed(declared, capsys)["entry"]["what"] == "(0.2, 0)-DP (declared)"
+    code, out, _ = run(["ledger", "spend", book, str(certificate)], capsys)
+    assert code == 0
+    assert "spent on certificate.json: " in out
+    code, _, err = run(["ledger", "declare", book, "--name", "too much", "--mu", "3"], capsys)
+    assert code == 1
+    assert "needs mu 3, and mu 0." in err
+    shown = parsed(["ledger", "show", book], capsys)
+    assert [entry["status"] for entry in shown["entries"]] == ["spent"] * 3 + ["refused"]
+    code, out, _ = run(["ledger", "show", book, "--head", paid["head"]], capsys)
+    assert code == 0
+    assert shown["head"] in out
+    assert "neighbors by add_remove of one record" in out
+    # What is left, said by the command, is what the next command pays for.
+    planned = tmp_path / "next.json"
+    found = parsed(["ledger", "plan-next", book, *RUN, "-o", str(planned)], capsys)
+    assert found["varied"] == "noise_multiplier"
+    last = parsed(["ledger", "spend", book, str(planned)], capsys)
+    assert last["entry"]["left"] < 0.01
+    code, _, err = run(["ledger", "spend", book, str(certificate)], capsys)
+    assert code == 1
+    assert "are left" in err
+
+
+def test_planned_releases(
+    tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book, plan = str(tmp_path / "a.ledger"), ["--planned", str(certificate)] * 2
+    made = parsed(["ledger", "init", book, "--epsilon", "3", "--delta", "1e-5", *plan], capsys)
+    assert made["planned_left"] == 2
+    code, out, _ = run(["ledger", "spend", book, str(certificate)], capsys)
+    assert code == 0
+    assert "planned" in out
+    assert "1 of 2 parts not spent yet" in run(["ledger", "show", book], capsys)[1]
+    again = ["ledger", "init", str(tmp_path / "b.ledger"), "--epsilon", ".2", "--delta", "1e-5"]
+    code, _, err = run([*again, *plan], capsys)
+    assert code == 1
+    assert "the plan was refused" in err
+    assert not (tmp_path / "b.ledger").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["spend", "BOOK", "BOOK"], "UTF-8|not a certificate"),
+        (["spend", "BOOK", "none.json"], "cannot read"),
+        (["declare", "BOOK", "--name", "x"], "one of --epsilon"),
+        (["declare", "BOOK", "--name", "x", "--epsilon", "1", "--mu", "1"], "one of --epsilon"),
+        (["declare", "BOOK", "--name", "x", "--epsilon", "nan"], "must be a real number"),
+        (["init", "BOOK", "--epsilon", "1", "--delta", "1e-5"], "exists already"),
+        (["init", "none/a", "--epsilon", "1", "--delta", "1e-5"], "there is no folder"),
+        (["plan-next", "none", *RUN], "there is no ledger"),
+        (["plan-next", "BOOK", "gd"], "gd needs --n"),
+    ],
+)
+def test_bad_input_is_one_line(
+    tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = str(tmp_path / "a.ledger")
+    assert run(["ledger", "init", book, "--epsilon", "1", "--delta", "1e-5"], capsys)[0] == 0
+    code, _, err = run(["ledger", *(book if w == "BOOK" else w for w in words)], capsys)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert any(part in err for part in message.split("|"))
+
+
+def test_a_certificate_that_does_not_verify_is_refused_and_on_record(
+    tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = str(tmp_path / "a.ledger")
+    assert run(["ledger", "init", book, "--epsilon", "5", "--delta", "1e-5"], capsys)[0] == 0
+    found = json.loads(certificate.read_text())
+    half = found["content"]["claim"]["epsilon"] / 2
+    certificate.write_text(json.dumps(forged(found, claimed_epsilon=half)))
+    code, _, err = run(["ledger", "spend", book, str(certificate)], capsys)
+    assert code == 1
+    assert "not verified" in err
+    assert parsed(["ledger", "show", book], capsys)["entries"][0]["status"] == "refused"

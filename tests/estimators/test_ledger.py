@@ -1,0 +1,84 @@
+"""Fits inside a ledger are paid for before they train, whatever becomes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dplateau import InvalidInput, Ledger, PrivateRidge, SpendRefused
+
+pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning")
+
+X = np.random.default_rng(1).uniform(-1, 1, size=(200, 2))
+Y = X[:, 0] / 2
+QUICK: dict[str, Any] = {"delta": 1e-5, "compute_budget": 5, "algorithm": "momentum"}
+
+
+@pytest.fixture
+def book(tmp_path: Path) -> Ledger:
+    return Ledger.create(tmp_path / "survey.ledger", epsilon=2.0, delta=1e-5)
+
+
+def statuses(ledger: Ledger) -> list[str]:
+    return [entry.status for entry in ledger.statement().entries]
+
+
+def test_fits_are_paid_for_until_the_budget_is_spent(book: Ledger) -> None:
+    PrivateRidge(epsilon=1.0, **QUICK).fit(X, Y)  # not inside: not paid for
+    with book:
+        first = PrivateRidge(epsilon=1.0, **QUICK).fit(X, Y)
+        thread = Thread(target=PrivateRidge(epsilon=0.5, **QUICK).fit, args=(X, Y))
+        thread.start()
+        thread.join()
+        late = PrivateRidge(epsilon=1.9, **QUICK)
+        with pytest.raises(SpendRefused, match=r"PrivateRidge.*are left"):
+            late.fit(X, Y)
+        assert not hasattr(late, "coef_")
+        PrivateRidge(epsilon=0.3, **QUICK).fit(X, Y)
+    assert statuses(book) == ["spent", "spent", "refused", "spent"]
+    entry = book.statement().entries[0]
+    assert entry.name == "PrivateRidge"
+    assert f"{first.certificate_.claimed_delta:g}" in entry.what
+
+
+def test_one_fit_may_take_it_all(book: Ledger) -> None:
+    with book:
+        PrivateRidge(epsilon=2.0, **QUICK).fit(X, Y)
+    assert statuses(book) == ["spent"]
+
+
+def test_a_fit_that_crashes_stays_reserved(book: Ledger) -> None:
+    def interrupted(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    model = PrivateRidge(epsilon=1.0, verbose=interrupted, **QUICK)
+    with book, pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y)
+    assert not hasattr(model, "coef_")
+    assert statuses(book) == ["reserved"]
+    assert book.statement().left < 1
+
+
+def test_what_never_trained_costs_nothing(book: Ledger) -> None:
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    with book:
+        with pytest.raises(InvalidInput, match="row"):
+            PrivateRidge(epsilon=1.0, **QUICK).fit(bad, Y)
+        with (
+            pytest.warns(UserWarning, match="random_state"),
+            pytest.raises(SpendRefused, match="known seed is not private at any price"),
+        ):
+            PrivateRidge(epsilon=1.0, random_state=3, **QUICK).fit(X, Y)
+    assert statuses(book) == []
+    assert book.statement().left == 1
+
+
+def test_another_unit_is_refused_before_training(book: Ledger) -> None:
+    with book, pytest.raises(SpendRefused, match="by replace"):
+        PrivateRidge(epsilon=1.0, neighbors="replace", **QUICK).fit(X, Y)
+    assert statuses(book) == ["refused"]
