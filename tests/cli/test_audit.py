@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dplateau import AuditReport, Certificate, LossGeometry, NoisyGD, certify
+from dplateau import AuditReport, LossGeometry, NoisyGD, certify
 from dplateau.audit import lower_bound
+from forging import changed, forged
 
 RUN = NoisyGD(
     n=10,
@@ -97,7 +97,7 @@ class Here:
         """Return what ``--json`` prints."""
         code, output, errors = self.audit(*words, "--json")
         assert errors == ""
-        found: dict[str, Any] = json.loads(output)
+        found: dict[str, Any] = json.loads(output)["content"]
         assert code == (1 if found["verdict"] == "violated" else 0)
         return found
 
@@ -108,7 +108,9 @@ def here(folder: Path, capsys: pytest.CaptureFixture[str]) -> Here:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # What is made twice is the same, whenever it is made.
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1769860800")
     (tmp_path / "my_training.py").write_text(TRAINING, encoding="utf-8")
     (tmp_path / "certificate.json").write_text(certify(RUN, 1e-5).to_json(), encoding="utf-8")
     return tmp_path
@@ -118,10 +120,10 @@ def test_a_certificate_is_rederived_and_set_against_an_exact_adversary(here: Her
     found = here.answer("certificate.json")
     claim = certify(RUN, 1e-5).claimed_epsilon
     assert found["verdict"] == "not violated"
-    assert found["claimed_epsilon"] == claim
+    assert found["certificate"]["content"]["claim"] == {"epsilon": claim, "delta": 1e-5}
     assert found["verification"]["ok"] is True
     assert found["lower_bound"] >= lower_bound(RUN, 1e-5).epsilon * (1 - 1e-9)
-    assert found["ratio"] == found["claimed_epsilon"] / found["lower_bound"]
+    assert found["ratio"] == claim / found["lower_bound"]
     assert 1 <= found["ratio"] < 1.0001
     assert found["adversary"]["epsilon"] == found["lower_bound"]
     assert found["adversary"]["rigorous"] is True
@@ -150,8 +152,8 @@ def test_where_no_adversary_is_known_the_reason_is_told(here: Here) -> None:
 
 def test_a_claim_below_its_own_proof_is_a_violation(folder: Path, here: Here) -> None:
     honest = certify(RUN, 1e-5)
-    forged: Certificate = replace(honest, claimed_epsilon=honest.claimed_epsilon / 2)
-    (folder / "forged.json").write_text(forged.to_json(), encoding="utf-8")
+    lower = forged(honest.to_dict(), claimed_epsilon=honest.claimed_epsilon / 2)
+    (folder / "forged.json").write_text(json.dumps(lower), encoding="utf-8")
     found = here.answer("forged.json")
     assert found["verdict"] == "violated"
     assert found["verification"]["ok"] is False
@@ -163,7 +165,7 @@ def test_a_claim_below_its_own_proof_is_a_violation(folder: Path, here: Here) ->
 
 def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here: Here) -> None:
     right = here.answer("certificate.json", "--trainer", "my_training:train", *TRAINED)
-    assert right["verdict"] == right["trainer"]["verdict"] == "not violated"
+    assert right["verdict"] == right["trainer"]["content"]["verdict"] == "not violated"
     done = audit(
         folder,
         "certificate.json",
@@ -174,7 +176,7 @@ def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here:
     assert done.stdout.endswith("verdict: violated: the trainer leaks more than is claimed\n")
     assert (folder / "audit.png").read_bytes().startswith(b"\x89PNG")
     written = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    report = AuditReport.from_json(json.dumps(written["trainer"]))
+    report = AuditReport.from_json(json.dumps(written["content"]["trainer"]))
     assert report.violated
     assert (report.runs, report.seed) == (2000, 1)
 
@@ -182,9 +184,11 @@ def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here:
 def test_one_run_at_a_time_and_a_pair_of_ones_own(here: Here) -> None:
     words = ("certificate.json", "--pair", "my_training:pair", "--runs", "100", "--seed", "3")
     found = here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
-    assert found["trainer"]["runs"] == 100
-    assert found["trainer"]["confidence"] == 0.9
-    assert found == here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
+    report = found["trainer"]["content"]
+    assert report["runs"] == 100
+    assert report["confidence"] == 0.9
+    again = here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
+    assert again["trainer"]["content"] == report
 
 
 @pytest.mark.parametrize(
@@ -230,8 +234,8 @@ def test_bad_requests_end_in_one_line(words: str, message: str, here: Here) -> N
 
 def test_an_altered_certificate_is_refused(folder: Path, here: Here) -> None:
     found = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
-    found["claimed_epsilon"] = 1.0
-    (folder / "altered.json").write_text(json.dumps(found), encoding="utf-8")
+    altered = json.dumps(changed(found, claimed_epsilon=1.0))
+    (folder / "altered.json").write_text(altered, encoding="utf-8")
     code, _, errors = here.audit("altered.json")
     assert code == 2
     assert "altered after it was made" in errors

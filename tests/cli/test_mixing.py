@@ -31,7 +31,7 @@ def test_json_and_a_certificate_that_verifies(tmp_path: Path) -> None:
     checked = dplateau("verify mixing.json", tmp_path)
     assert checked.returncode == 0
     assert checked.stdout.startswith("verified, claimed total variation 0.0097")
-    written["claimed_tv"] /= 2
+    written["content"]["claim"]["total_variation"] /= 2
     (tmp_path / "altered.json").write_text(json.dumps(written), encoding="utf-8")
     assert dplateau("verify altered.json", tmp_path).returncode == 1
 
@@ -52,7 +52,7 @@ def test_batches_and_a_number_of_steps(tmp_path: Path) -> None:
         found = json.loads(done.stdout)
         assert found["steps"] == 400
         assert 0 < found["tv"] < 0.1
-        assert found["certificate"]["run"]["sampling"] == sampling
+        assert found["certificate"]["content"]["run"]["sampling"] == sampling
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from scipy import stats
 
 from dplateau.algorithms import NoisySGD, Run
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
-from dplateau.engines._binomial import BITS, binomial_thresholds
 from dplateau.engines.batches import batches
+from dplateau.engines.randomness import BITS, binomial_thresholds
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -310,12 +310,15 @@ def test_copies_of_a_secure_source_share_nothing() -> None:
 
 
 FORK = """
-import os
+import ctypes, os, sys
 from dplateau.engines import SecureRandomness
+fork = ctypes.CDLL(None).fork if sys.argv[1] == "unseen" else os.fork
+if sys.argv[1] == "same number":
+    os.getpid = lambda: 1
 source = SecureRandomness()
 source.gaussian(1), source.words(1)
 read, write = os.pipe()
-child = os.fork()
+child = fork()
 drawn = repr((source.gaussian(2).tolist(), source.words(2).tolist())).encode()
 if child == 0:
     os.write(write, drawn)
@@ -327,10 +330,13 @@ assert not set(eval(theirs)[1]) & set(eval(drawn)[1]), "shared words"
 """
 
 
-def test_a_child_process_draws_noise_of_its_own() -> None:
+@pytest.mark.parametrize("how", ["fork", "same number", "unseen"])
+def test_a_child_process_draws_noise_of_its_own(how: str) -> None:
+    """Also where parent and child have one process number, and where C code forks unseen."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORK], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-W", "ignore", "-c", FORK, how],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -10,29 +10,10 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from dplateau.engines import records
-from dplateau.engines.records import ArrayRecords, clipped_slopes
+from dplateau.engines.records import ArrayRecords
 from dplateau.losses import Logistic, Loss, Softmax
 
 RNG = np.random.default_rng(5)
-
-
-@pytest.mark.parametrize("classes", [2, 3, 400])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_compiled_softmax_slopes_are_the_loss_derivative(classes: int, dtype: Any) -> None:
-    scores = RNG.normal(0, 5, (300, classes)).astype(dtype)
-    targets = RNG.integers(0, classes, 300)
-    exact = Softmax(classes).derivative(scores.astype(float), targets)
-    tolerance = 50 * float(np.finfo(dtype).eps)
-    found = clipped_slopes(Softmax(classes), scores.copy(), targets, None)
-    np.testing.assert_allclose(found, exact, atol=tolerance)
-    limits = RNG.uniform(0.1, 1.2, 300).astype(dtype)
-    sizes = np.linalg.norm(exact, axis=1)
-    cut = exact * np.minimum(1, limits.astype(float) / np.maximum(sizes, 1e-30))[:, None]
-    found = clipped_slopes(Softmax(classes), scores.copy(), targets, limits)
-    np.testing.assert_allclose(found, cut, atol=tolerance)
-    # The engine leaves four units of rounding between a limit and the clip.
-    room = 1 + 4 * float(np.finfo(dtype).eps)
-    assert np.all(np.linalg.norm(found.astype(float), axis=1) <= limits.astype(float) * room)
 
 
 @pytest.mark.parametrize("loss", [Logistic(), Softmax(3)], ids=str)
@@ -47,14 +28,14 @@ def test_threads_and_blocks_do_not_change_the_sum(
         targets, weights = RNG.choice([-1, 1], 997), RNG.normal(size=6)
         slopes = -targets / (1 + np.exp(targets * (features @ weights)))
     monkeypatch.setattr(records, "THREAD_BYTES", 1)
-    monkeypatch.setattr(records, "MATRIX_BYTES", 48 * 10)
+    monkeypatch.setattr(records, "ROWS_IN_PRODUCT", 100)
     monkeypatch.setattr(records, "_processors", lambda: 3)
     data = ArrayRecords(features, targets, loss, 3.0, None)
     everything = data.gradient(weights, slice(None))
-    np.testing.assert_allclose(everything, features.T @ slopes, rtol=1e-12)
+    np.testing.assert_allclose(everything, features.T @ slopes, atol=1e-10)
     few = np.sort(RNG.choice(997, 200, replace=False))
     np.testing.assert_allclose(
-        data.gradient(weights, few), features[few].T @ slopes[few], rtol=1e-12
+        data.gradient(weights, few), features[few].T @ slopes[few], atol=1e-10
     )
 
 

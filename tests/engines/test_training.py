@@ -184,6 +184,22 @@ def test_chunks_that_disagree_are_refused() -> None:
         train(gd(n=N + 1), Logistic(), pieces, feature_norm=NORM)
 
 
+class Growing(Pieces):
+    """Rows that obey the bound when they are first looked at, and never again."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        self.passes += 1
+        for rows, targets in super().__iter__():
+            yield (rows if self.passes == 1 else 1e6 * rows), targets
+
+
+def test_rows_are_checked_on_every_pass() -> None:
+    with pytest.raises(InvalidInput, match=r"longer than feature_norm=1\.3"):
+        train(gd(), Logistic(), Growing(X, SIGNS, [4, 11]), feature_norm=NORM)
+
+
 def test_the_domain_of_the_squared_loss_is_checked() -> None:
     loss = SquaredOnBall(1.0, 1.0)
     with pytest.raises(InvalidInput, match=r"needs domain=Ball\(1\)"):

@@ -1,11 +1,14 @@
 """Compiled loops over rows: forward and backward pass on a tile while it is in the cache.
 
 Rows are taken a tile at a time. A tile's scores, its slopes and its share of the gradient are
-computed before the next tile is touched, so the features are read from memory once per step. Inside
-a tile sums run in the precision of the features; the totals of the tiles are added in doubles.
+computed before the next tile is touched, so the features are read from memory once per step. Scores
+and slopes have the precision of the features (doubles where there is one score per class). Products
+of a slope and an entry are rounded to whole units and added exactly (see ``ruler``), in doubles for
+up to 256 rows, then in integers.
 
-A link (see ``dplateau.losses.Link``) arrives as a shape and the numbers (low, high, scale), and
-``limits`` holds clip / |x| of every row, or nothing if there is no clip.
+A link (see ``dplateau.losses.Link``) arrives as a shape and the numbers (low, high, scale, most);
+``limits`` holds the most that every row's slopes may be, or nothing if that is ``most`` for all.
+Weights that overflowed give no score: the record's slope is then 0, so that it can tell nothing.
 """
 
 from __future__ import annotations
@@ -20,80 +23,176 @@ from dplateau.ground.types import FloatArray, IntArray
 
 Reals = npt.NDArray[np.floating[Any]]
 Indices = npt.NDArray[np.integer[Any]]
-LOGISTIC, RAMP, MIRRORED_RAMP = 0, 1, 2
+# The number of a link's shape, by its name and whether it is mirrored.
+SHAPES = {
+    ("logistic", True): 0,
+    ("ramp", False): 1,
+    ("ramp", True): 2,
+    ("step", False): 3,
+    ("step", True): 4,
+}
+SOFTMAX = 5
+# log 2 in two parts, the first short enough that its multiples are exact.
+LOG2_E, LN_2_HIGH, LN_2_LOW = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770e-10
+# So many units are added and taken away to round a double to whole units.
+SHIFT = 1.5 * 2.0**52
+# Sums of so many gradients are exact in doubles: 2^8 of them, of at most 2^44 units each.
+EXACT_ROWS = 256
+
+
+@compiled
+def exponentials(values: FloatArray, room: FloatArray) -> None:
+    """Replace every value x by exp(x), right to a few units in the last place, at full speed.
+
+    x = k log 2 + r with a whole k and |r| <= log(2) / 2. A large constant rounds x / log 2 to k and
+    leaves k in the last bits of the sum, from where it moves into the exponent of 2^k.
+    """
+    bits = room.view(np.int64)
+    for i in range(values.size):
+        x = min(max(values[i], -708.0), 709.0)
+        room[i] = x * LOG2_E + SHIFT
+        k = room[i] - SHIFT
+        r = (x - k * LN_2_HIGH) - k * LN_2_LOW
+        # The Taylor series to r^13 / 13!, off by less than 1e-17.
+        series = 1 / 6227020800 * r + 1 / 479001600
+        series = series * r + 1 / 39916800
+        series = series * r + 1 / 3628800
+        series = series * r + 1 / 362880
+        series = series * r + 1 / 40320
+        series = series * r + 1 / 5040
+        series = series * r + 1 / 720
+        series = series * r + 1 / 120
+        series = series * r + 1 / 24
+        series = series * r + 1 / 6
+        series = series * r + 1 / 2
+        values[i] = (series * r + 1) * r + 1
+    for i in range(values.size):
+        bits[i] = (bits[i] << 52) + (1023 << 52)
+    for i in range(values.size):
+        values[i] *= room[i]
 
 
 @compiled_in_any_order
-def slope(score: Any, target: Any, shape: int, numbers: Reals) -> Any:
+def slope(score: float, target: Any, shape: int, numbers: FloatArray) -> float:
     """Return the link at one score."""
+    found = 0.0
     if shape == 0:
-        return -target / (numbers.dtype.type(1) + np.exp(target * score))
-    low, high = numbers[0], numbers[1]
-    if shape == 2 and target < 0:
-        low, high = -high, -low
-    return min(max(numbers[2] * (score - target), low), high)
+        found = -target / (1.0 + np.exp(target * score))
+    else:
+        low, high = numbers[0], numbers[1]
+        if (shape == 2 or shape == 4) and target < 0:
+            low, high = -high, -low
+        residual = score - target
+        if shape < 3:
+            found = min(max(numbers[2] * residual, low), high)
+        elif residual > 0:
+            found = high
+        elif residual < 0:
+            found = low
+    return found if found == found else 0.0
 
 
 @compiled_in_any_order
-def tile_gradient(
+def tile_slopes(
     tile: Reals,
     targets: Reals,
-    limits: Reals,
+    limits: FloatArray,
     weights: Reals,
     shape: int,
-    numbers: Reals,
-    slopes: Reals,
-    total: Reals,
+    numbers: FloatArray,
+    slopes: FloatArray,
+    room: FloatArray,
 ) -> None:
-    """Add the gradients of a tile of rows to ``total``; ``slopes`` is room to work in."""
+    """Put the slopes of a tile of rows into ``slopes``; ``room`` is to work in."""
     height, width = tile.shape
     for i in range(height):
-        score = numbers.dtype.type(0)
+        score = weights.dtype.type(0)
         for j in range(width):
             score += tile[i, j] * weights[j]
         slopes[i] = score
-    for i in range(height):
-        slopes[i] = slope(slopes[i], targets[i], shape, numbers)
+    if shape == 0:
+        for i in range(height):
+            slopes[i] *= targets[i]
+        exponentials(slopes[:height], room)
+        for i in range(height):
+            slopes[i] = -targets[i] / (1.0 + slopes[i])
+    else:
+        for i in range(height):
+            slopes[i] = slope(slopes[i], targets[i], shape, numbers)
     for i in range(limits.size):
         slopes[i] = min(max(slopes[i], -limits[i]), limits[i])
+
+
+@compiled
+def add_products(tile: Reals, slopes: FloatArray, shift: float, total: FloatArray) -> None:
+    """Add slope times row to ``total`` for every row of a tile, each product in whole units.
+
+    ``shift`` is 1.5 * 2^52 units: a double plus the shift has no bits below one unit. Of two
+    products one is rounded above the shift and one below it (ties to even both times), so that
+    the shifts cancel without an error.
+    """
+    height, width = tile.shape
     # Four rows at a time: the total is loaded and stored a quarter as often.
     whole = height - height % 4
     for i in range(0, whole, 4):
         first, second, third, fourth = slopes[i], slopes[i + 1], slopes[i + 2], slopes[i + 3]
         for j in range(width):
-            total[j] += (first * tile[i, j] + second * tile[i + 1, j]) + (
-                third * tile[i + 2, j] + fourth * tile[i + 3, j]
+            total[j] += (
+                (first * np.float64(tile[i, j]) + shift)
+                + (second * np.float64(tile[i + 1, j]) - shift)
+            ) + (
+                (third * np.float64(tile[i + 2, j]) + shift)
+                + (fourth * np.float64(tile[i + 3, j]) - shift)
             )
     for i in range(whole, height):
         for j in range(width):
-            total[j] += slopes[i] * tile[i, j]
+            total[j] += rounded(slopes[i], tile[i, j], shift)
+
+
+@compiled
+def rounded(slope: float, entry: Any, shift: float) -> float:
+    """Return the product, rounded to whole units."""
+    found: float = (slope * np.float64(entry) + shift) - shift
+    return found
+
+
+@compiled
+def put_away(part: FloatArray, unit: float, total: IntArray) -> None:
+    """Move a sum in doubles to the total in whole units; ``unit`` is a power of two."""
+    per_unit = 1.0 / unit
+    for j in range(part.size):
+        total[j] += np.int64(part[j] * per_unit)
+        part[j] = 0.0
 
 
 @compiled_in_any_order
 def range_gradient(
     features: Reals,
     targets: Reals,
-    limits: Reals,
+    limits: FloatArray,
     weights: Reals,
     shape: int,
-    numbers: Reals,
+    numbers: FloatArray,
+    unit: float,
     start: int,
     stop: int,
     height: int,
-) -> FloatArray:
+) -> IntArray:
     """Return the sum of the gradients of the rows ``start`` ... ``stop`` - 1."""
-    total = np.zeros(features.shape[1])
-    part = np.zeros(features.shape[1], features.dtype)
-    slopes = np.empty(height, features.dtype)
+    total = np.zeros(features.shape[1], np.int64)
+    part = np.zeros(features.shape[1])
+    slopes, room = np.empty(height), np.empty(height)
+    shift, held = SHIFT * unit, 0
     for first in range(start, stop, height):
         last = min(stop, first + height)
-        near = limits[first:last]
-        tile_gradient(
-            features[first:last], targets[first:last], near, weights, shape, numbers, slopes, part
-        )
-        for j in range(part.size):
-            total[j] += part[j]
-            part[j] = 0
+        tile, near = features[first:last], limits[first:last]
+        tile_slopes(tile, targets[first:last], near, weights, shape, numbers, slopes, room)
+        if held + height > EXACT_ROWS:
+            put_away(part, unit, total)
+            held = 0
+        add_products(tile, slopes, shift, part)
+        held += height
+    put_away(part, unit, total)
     return total
 
 
@@ -101,21 +200,23 @@ def range_gradient(
 def rows_gradient(
     features: Reals,
     targets: Reals,
-    limits: Reals,
+    limits: FloatArray,
     weights: Reals,
     shape: int,
-    numbers: Reals,
+    numbers: FloatArray,
+    unit: float,
     rows: IntArray,
     height: int,
-) -> FloatArray:
+) -> IntArray:
     """Return the sum of the gradients of the listed rows, copied tile by tile."""
     width = features.shape[1]
-    total = np.zeros(width)
-    part = np.zeros(width, features.dtype)
-    slopes = np.empty(height, features.dtype)
+    total = np.zeros(width, np.int64)
+    part = np.zeros(width)
+    shift, held = SHIFT * unit, 0
+    slopes, room = np.empty(height), np.empty(height)
     tile = np.empty((height, width), features.dtype)
     answers = np.empty(height, features.dtype)
-    near = np.empty(height if limits.size else 0, features.dtype)
+    near = np.empty(height if limits.size else 0)
     for first in range(0, rows.size, height):
         last = min(rows.size, first + height)
         for i in range(first, last):
@@ -126,12 +227,14 @@ def rows_gradient(
             if limits.size:
                 near[i - first] = limits[row]
         count = last - first
-        tile_gradient(
-            tile[:count], answers[:count], near[:count], weights, shape, numbers, slopes, part
-        )
-        for j in range(width):
-            total[j] += part[j]
-            part[j] = 0
+        chosen, known = tile[:count], answers[:count]
+        tile_slopes(chosen, known, near[:count], weights, shape, numbers, slopes, room)
+        if held + height > EXACT_ROWS:
+            put_away(part, unit, total)
+            held = 0
+        add_products(chosen, slopes, shift, part)
+        held += height
+    put_away(part, unit, total)
     return total
 
 
@@ -141,57 +244,160 @@ def sparse_gradient(
     columns: Indices,
     starts: Indices,
     targets: Reals,
-    limits: Reals,
+    limits: FloatArray,
     weights: Reals,
     shape: int,
-    numbers: Reals,
+    numbers: FloatArray,
+    unit: float,
     rows: IntArray,
     start: int,
     stop: int,
-) -> FloatArray:
+) -> IntArray:
     """Return the sum over the listed CSR rows; if none are, over ``start`` ... ``stop`` - 1."""
-    total = np.zeros(weights.size)
+    total = np.zeros(weights.size, np.int64)
+    shift, per_unit = SHIFT * unit, 1.0 / unit
     for i in range(start, stop):
         row = rows[i] if rows.size else i
-        score = numbers.dtype.type(0)
+        score = weights.dtype.type(0)
         for k in range(starts[row], starts[row + 1]):
             score += data[k] * weights[columns[k]]
-        size = slope(score, targets[row], shape, numbers)
+        size = slope(np.float64(score), targets[row], shape, numbers)
         if limits.size:
             size = min(max(size, -limits[row]), limits[row])
         for k in range(starts[row], starts[row + 1]):
-            total[columns[k]] += size * data[k]
+            total[columns[k]] += np.int64(rounded(size, data[k], shift) * per_unit)
     return total
 
 
 @compiled_in_any_order
-def softmax_slopes(scores: Reals, targets: Indices, limits: Reals) -> None:
-    """Turn scores into probabilities less one at the target, no row longer than its limit."""
-    height, classes = scores.shape
-    one = scores.dtype.type(1)
+def class_slopes(
+    scores: FloatArray, targets: Indices, shape: int, numbers: FloatArray, room: FloatArray
+) -> None:
+    """Turn scores (a row per class) into slopes: probabilities less one, or every class's link."""
+    classes, height = scores.shape
+    if shape != 5:
+        for c in range(classes):
+            for i in range(height):
+                scores[c, i] = slope(scores[c, i], 1.0 if c == targets[i] else -1.0, shape, numbers)
+        return
+    highest, total = scores[0].copy(), np.zeros(height)
+    for c in range(1, classes):
+        for i in range(height):
+            highest[i] = max(highest[i], scores[c, i])
+    for c in range(classes):
+        for i in range(height):
+            scores[c, i] -= highest[i]
+        exponentials(scores[c], room)
+        for i in range(height):
+            total[i] += scores[c, i]
+    for c in range(classes):
+        for i in range(height):
+            scores[c, i] /= total[i]
     for i in range(height):
-        row = scores[i]
-        highest = row[0]
-        for j in range(1, classes):
-            highest = max(highest, row[j])
-        total = scores.dtype.type(0)
-        for j in range(classes):
-            row[j] = np.exp(row[j] - highest)
-            total += row[j]
-        share = one / total
-        for j in range(classes):
-            row[j] *= share
-        row[targets[i]] -= one
-        if limits.size:
-            # In doubles: the room for rounding in the limits is then enough.
-            square = 0.0
-            for j in range(classes):
-                square += np.float64(row[j]) * np.float64(row[j])
-            size = np.sqrt(square)
-            if size > limits[i]:
-                cut = np.float64(limits[i]) / size
-                for j in range(classes):
-                    row[j] = np.float64(row[j]) * cut
+        scores[targets[i], i] -= 1.0
+
+
+@compiled
+def shorten(slopes: FloatArray, limits: FloatArray, most: float) -> None:
+    """Scale records' slopes (a row per class) down to their limits; no number counts as 0."""
+    classes, height = slopes.shape
+    square = np.zeros(height)
+    for c in range(classes):
+        for i in range(height):
+            square[i] += slopes[c, i] * slopes[c, i]
+    for i in range(height):
+        limit = limits[i] if limits.size else most
+        # Also where the square is infinite or no number: the scores overflowed.
+        if not square[i] <= limit * limit:
+            cut = limit / np.sqrt(square[i])
+            for c in range(classes):
+                slopes[c, i] = slopes[c, i] * cut if cut > 0 else 0.0
+
+
+@compiled_in_any_order
+def class_gradient(
+    features: Reals,
+    targets: Indices,
+    limits: FloatArray,
+    weights: Reals,
+    shape: int,
+    numbers: FloatArray,
+    unit: float,
+    rows: IntArray,
+    start: int,
+    stop: int,
+    height: int,
+) -> IntArray:
+    """Return the sum over the listed rows, or ``start`` ... ``stop`` - 1; a row for each class."""
+    classes, width = weights.shape
+    total, part = np.zeros((classes, width), np.int64), np.zeros((classes, width))
+    shift, held = SHIFT * unit, 0
+    tile, slopes = np.empty((height, width)), np.empty((classes, height))
+    answers, near, room = np.empty(height, np.int64), np.empty(height), np.empty(height)
+    for first in range(start, stop, height):
+        count = min(stop, first + height) - first
+        for i in range(count):
+            row = rows[first + i] if rows.size else first + i
+            for j in range(width):
+                tile[i, j] = features[row, j]
+            answers[i] = targets[row]
+            near[i] = limits[row] if limits.size else numbers[3]
+        for c in range(classes):
+            for i in range(count):
+                score = 0.0
+                for j in range(width):
+                    score += tile[i, j] * weights[c, j]
+                slopes[c, i] = score
+        slopes[:, count:] = 0
+        answers[count:] = 0
+        class_slopes(slopes, answers, shape, numbers, room)
+        shorten(slopes, near, numbers[3])
+        if held + height > EXACT_ROWS:
+            put_away(part.ravel(), unit, total.ravel())
+            held = 0
+        for c in range(classes):
+            add_products(tile[:count], slopes[c], shift, part[c])
+        held += height
+    put_away(part.ravel(), unit, total.ravel())
+    return total
+
+
+@compiled_in_any_order
+def sparse_class_gradient(
+    data: Reals,
+    columns: Indices,
+    starts: Indices,
+    targets: Indices,
+    limits: FloatArray,
+    weights: Reals,
+    shape: int,
+    numbers: FloatArray,
+    unit: float,
+    rows: IntArray,
+    start: int,
+    stop: int,
+) -> IntArray:
+    """Return the sum over CSR rows, chosen as in ``sparse_gradient``; a column for each class."""
+    classes = weights.shape[1]
+    total = np.zeros(weights.shape, np.int64)
+    shift, per_unit = SHIFT * unit, 1.0 / unit
+    slopes, room = np.empty((classes, 1)), np.empty(1)
+    answer, near = np.empty(1, np.int64), np.empty(1)
+    for i in range(start, stop):
+        row = rows[i] if rows.size else i
+        answer[0] = targets[row]
+        near[0] = limits[row] if limits.size else numbers[3]
+        slopes[:] = 0
+        for k in range(starts[row], starts[row + 1]):
+            for c in range(classes):
+                slopes[c, 0] += data[k] * weights[columns[k], c]
+        class_slopes(slopes, answer, shape, numbers, room)
+        shorten(slopes, near, numbers[3])
+        for k in range(starts[row], starts[row + 1]):
+            for c in range(classes):
+                found = rounded(slopes[c, 0], data[k], shift)
+                total[columns[k], c] += np.int64(found * per_unit)
+    return total
 
 
 @compiled_in_any_order
@@ -212,19 +418,21 @@ def advance(
     weights: FloatArray,
     velocity: FloatArray,
     ahead: FloatArray,
-    gradient: FloatArray,
+    units: IntArray,
     noise: FloatArray,
-    scales: tuple[float, float, float, float, float],
+    scales: tuple[float, float, float, float, float, float],
 ) -> FloatArray:
     """Renew the velocity in place and return w + v, the next point before its projection.
 
-    ``ahead`` is where the gradient was taken; ``scales`` are (m, eta, b, l2, nu).
+    ``ahead`` is where the sum of gradients was taken, in whole ``units``; ``scales`` are
+    (m, eta, b, l2, nu b / eta, one unit). Noise comes first: all other arithmetic then only
+    processes what composition lets out.
     """
-    momentum, rate, size, l2, std = scales
+    momentum, rate, size, l2, std, unit = scales
     point = np.empty_like(weights)
     for j in range(weights.size):
-        pull = gradient[j] / size + l2 * ahead[j]
-        velocity[j] = momentum * velocity[j] - rate * pull + std * noise[j]
+        noisy = units[j] * unit - std * noise[j]
+        velocity[j] = momentum * velocity[j] - rate * (noisy / size + l2 * ahead[j])
         point[j] = weights[j] + velocity[j]
     return point
 

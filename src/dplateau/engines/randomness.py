@@ -9,15 +9,17 @@ from __future__ import annotations
 import math
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
+from decimal import Context, Decimal, localcontext
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.engines._binomial import binomial_thresholds
 from dplateau.engines.kernels import distinct_sets
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
@@ -26,6 +28,8 @@ Words = npt.NDArray[np.uint64]
 # Gaussians are made up to this many at a time: a few per call would cost more in calls than in
 # noise. A source that gives few makes few.
 NOISE_AHEAD = 2048
+# Uniform numbers of so many bits, and decimals of so many digits, make binomial ones.
+BITS, DIGITS = 128, 60
 
 
 class Randomness(ABC):
@@ -160,6 +164,30 @@ class Randomness(ABC):
         return _tail(self.words(count))
 
 
+@lru_cache(maxsize=16)
+def binomial_thresholds(trials: int, probability: float) -> list[int]:
+    """Return t_0 <= t_1 <= ...: a uniform 128-bit number below t_k (and no earlier) means k.
+
+    t_k is 2^128 P(X <= k), rounded. The sums run in 60-digit decimals with unbounded exponents, so
+    each is right to far more than 120 bits; the list ends where the rest would be less than one.
+    """
+    with localcontext(Context(prec=DIGITS, Emin=-(10**15), Emax=10**15)):
+        p = Decimal(probability)
+        if p == 1:
+            return [0] * trials
+        odds = p / (1 - p)
+        mass = (1 - p) ** trials
+        total, scale = mass, Decimal(2**BITS)
+        thresholds = [int(total * scale)]
+        for k in range(trials):
+            if thresholds[-1] >= 2**BITS - 1:
+                break
+            mass = mass * odds * (trials - k) / (k + 1)
+            total += mass
+            thresholds.append(min(int(total * scale), 2**BITS))
+    return thresholds
+
+
 def _bits(bound: int) -> int:
     """Return how many bits a number below ``bound`` takes, at least one."""
     return max(1, (bound - 1).bit_length())
@@ -186,7 +214,8 @@ class SecureRandomness(Randomness):
     """Unpredictable words: the keystream of AES-256 in counter mode, keyed by the system.
 
     A copy, an unpickled object and a child process each draw a key of their own: no two of them
-    ever share noise.
+    ever share noise. The fork itself tells a child to start anew, since process numbers repeat
+    from one container to the next; the number is looked at too, for forks that Python does not see.
     """
 
     private = True
@@ -212,9 +241,10 @@ class SecureRandomness(Randomness):
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
         super()._start()
+        _SECURE_SOURCES.add(self)
+        self._process = os.getpid()
         cipher = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16)))
         self._stream = cipher.encryptor()
-        self._process = os.getpid()
         self._words, self._taken = np.empty(0, dtype=np.uint64), 0
 
     def _renew(self) -> None:
@@ -224,6 +254,20 @@ class SecureRandomness(Randomness):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the settings, never the key."""
         return _secure, (self.safe_noise,)
+
+
+# Every source of this process, so that a fork can give each of them a new key in the child.
+_SECURE_SOURCES: weakref.WeakSet[SecureRandomness] = weakref.WeakSet()
+
+
+def _start_anew() -> None:
+    """Give every source a key, a lock and an empty store of its own: first thing in a child."""
+    for source in list(_SECURE_SOURCES):
+        source._start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_anew)
 
 
 def _secure(safe_noise: bool) -> SecureRandomness:

@@ -6,11 +6,11 @@ sum over a batch is X_B^T l'(X_B w): no record's gradient is ever formed.
 
 from __future__ import annotations
 
+import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import cache, cached_property
 from threading import Lock
 from typing import Any, Protocol, cast, runtime_checkable
@@ -20,18 +20,25 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from dplateau.engines import kernels
-from dplateau.engines.rows import Dense, Sparse, blocks, check_features, is_sparse, row_norms
+from dplateau.engines.rows import (
+    NORM_ROOM,
+    Dense,
+    Sparse,
+    blocks,
+    check_features,
+    is_sparse,
+    row_norms,
+)
+from dplateau.engines.ruler import ROWS_IN_PRODUCT, Ruler, ruler_for
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.losses import Link, Loss, ScalarLoss, Scores, Softmax
+from dplateau.losses import Link, Loss, OneVersusRest, ScalarLoss, Scores, Softmax
 
 Rows = slice | IntArray
 ALL = slice(None)
 NO_ROWS = np.empty(0, dtype=np.int64)
-NO_LIMITS = np.empty(0)
 # A tile of rows stays in a core's own cache between its forward and its backward pass.
 TILE_BYTES = 1 << 15
-MATRIX_BYTES = 1 << 21
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
 
@@ -54,16 +61,24 @@ class Records(ABC):
 
     n: int
     n_features: int
+    ruler: Ruler
 
     @abstractmethod
+    def units(self, weights: FloatArray, rows: Rows) -> IntArray:
+        """Return the sum of the (clipped) gradients of some records, in units of the ruler.
+
+        It is shaped as the weights, and no rounding of it depends on any other record.
+        """
+
     def gradient(self, weights: FloatArray, rows: Rows) -> FloatArray:
-        """Return the sum of the (clipped) gradients of some records, shaped as the weights."""
+        """Return the same sum in doubles."""
+        return self.ruler.value(self.units(weights, rows))
 
 
 class ArrayRecords(Records):
     """Records in an array, a memory-mapped array or a CSR matrix.
 
-    ``checked`` says that the same records have passed the checks before.
+    ``ruler`` is that of all the records that these are a part of.
     """
 
     def __init__(
@@ -74,108 +89,89 @@ class ArrayRecords(Records):
         feature_norm: float,
         clip: float | None,
         *,
-        checked: bool = False,
+        ruler: Ruler | None = None,
     ) -> None:
         check_features(features)
         self.sparse = is_sparse(features)
         self.n, self.n_features = features.shape
         self.features: Any = features if self.sparse else np.ascontiguousarray(features)
-        self.dtype = features.dtype
         self.loss = loss
-        self.link = _link(loss)
-        self.targets = self._read(targets, checked)
-        self.limits = np.empty(0, dtype=self.dtype)
-        if not checked or clip is not None:
-            norms = row_norms(self.features)
-            _check_norms(norms, feature_norm)
-            if clip is not None:
-                # A little less than clip / |x|, so that rounding cannot exceed the clip: of the
-                # quotient, and of a norm over so many scores.
-                safe = clip * (1 - (4 + loss.n_outputs) * float(np.finfo(self.dtype).eps))
-                with np.errstate(divide="ignore"):
-                    self.limits = np.divide(safe, norms).astype(self.dtype)
+        lipschitz = loss.geometry(feature_norm, clip).lipschitz
+        self.ruler = ruler or ruler_for(lipschitz, self.n, self.n_features, loss.n_outputs)
+        self.most = math.inf if clip is not None else lipschitz / feature_norm
+        self.form = compiled_form(loss, self.most)
+        # Scores of losses with one link have the precision of the features, all others doubles.
+        narrow = self.form is not None and loss.n_outputs == 1
+        self.dtype = features.dtype if narrow else np.dtype(np.float64)
+        self.targets = self._read(targets)
+        self.limits = np.empty(0)
+        norms = row_norms(self.features)
+        _check_norms(norms, feature_norm)
+        if clip is not None:
+            # A little less than clip / |x|, so that rounding cannot exceed the clip.
+            with np.errstate(divide="ignore"):
+                self.limits = lipschitz * (1 - 1e-15) / norms
 
-    def gradient(self, weights: FloatArray, rows: Rows) -> FloatArray:
+    def units(self, weights: FloatArray, rows: Rows) -> IntArray:
         """Return X_B^T l'(X_B w)."""
-        narrow = weights.astype(self.dtype)
-        # A library's own threads do not pay for products with so few columns; ours do.
-        with _OneThreadEach() if self.link is None else nullcontext():
-            if isinstance(rows, slice):
-                start, stop, _ = rows.indices(self.n)
-                return self._on_all_processors(
-                    lambda first, last: self._range(narrow, start + first, start + last),
-                    stop - start,
-                )
-            index = rows.astype(np.int64, copy=False)
+        inner = weights.astype(self.dtype)
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.n)
             return self._on_all_processors(
-                lambda first, last: self._listed(narrow, index[first:last]), index.size
+                lambda first, last: self._sum(inner, NO_ROWS, start + first, start + last),
+                stop - start,
             )
+        index = rows.astype(np.int64, copy=False)
+        return self._on_all_processors(
+            lambda first, last: self._sum(inner, index[first:last], 0, last - first), index.size
+        )
 
-    def _on_all_processors(self, part: Callable[[int, int], FloatArray], n: int) -> FloatArray:
+    def _on_all_processors(self, part: Callable[[int, int], IntArray], n: int) -> IntArray:
         """Return the sum of the parts of n rows, shared out if that is worth it."""
-        if self._bytes * n / self.n < THREAD_BYTES:
+        if self._row_work * n < THREAD_BYTES:
             return part(0, n)
         cuts = np.linspace(0, n, _processors() + 1).astype(int).tolist()
-        return cast(FloatArray, sum(self._pool.map(part, cuts[:-1], cuts[1:])))
+        return cast(IntArray, sum(self._pool.map(part, cuts[:-1], cuts[1:])))
 
-    def _range(self, weights: Scores, start: int, stop: int) -> FloatArray:
-        """Return the sum over consecutive rows."""
-        if self.link is None:
-            return self._by_blocks(weights, slice(start, stop))
+    def _sum(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
+        """Return the sum over the listed rows; if none are, over ``start`` ... ``stop`` - 1."""
+        if self.form is None:
+            # A library's own threads do not pay for products with so few columns; ours do.
+            with _OneThreadEach():
+                return self._by_products(weights, rows, start, stop)
+        features, one = self.features, self.loss.n_outputs == 1
+        if not (one or self.sparse):
+            weights = np.ascontiguousarray(weights.T)
+        known = (self.targets, self.limits, weights, *self.form, self.ruler.unit)
         if self.sparse:
-            return self._sparse(weights, NO_ROWS, start, stop)
-        return kernels.range_gradient(
-            self.features, *self._known(weights), start, stop, self._height
-        )
+            data, columns, starts = features.data, features.indices, features.indptr
+            if one:
+                return kernels.sparse_gradient(data, columns, starts, *known, rows, start, stop)
+            return kernels.sparse_class_gradient(data, columns, starts, *known, rows, start, stop)
+        if not one:
+            return kernels.class_gradient(features, *known, rows, start, stop, self._height).T
+        if rows.size:
+            return kernels.rows_gradient(features, *known, rows, self._height)
+        return kernels.range_gradient(features, *known, start, stop, self._height)
 
-    def _listed(self, weights: Scores, rows: IntArray) -> FloatArray:
-        """Return the sum over the listed rows."""
-        if self.link is None:
-            return self._by_blocks(weights, rows)
-        if self.sparse:
-            return self._sparse(weights, rows, 0, rows.size)
-        return kernels.rows_gradient(self.features, *self._known(weights), rows, self._height)
-
-    def _sparse(self, weights: Scores, rows: IntArray, start: int, stop: int) -> FloatArray:
-        matrix = self.features
-        return kernels.sparse_gradient(
-            matrix.data, matrix.indices, matrix.indptr, *self._known(weights), rows, start, stop
-        )
-
-    def _known(self, weights: Scores) -> tuple[Scores, Scores, Scores, int, Scores]:
-        """Return what every compiled loop takes after the features."""
-        return (self.targets, self.limits, weights, *self._shape)
-
-    def _by_blocks(self, weights: Scores, rows: Rows) -> FloatArray:
-        """Return the sum by matrix products: for a softmax and for losses of the user's own."""
-        total = np.zeros(weights.shape)
-        for part in self._blocks(rows):
-            block = self.features[part]
-            limits = self.limits[part] if self.limits.size else None
-            slopes = clipped_slopes(self.loss, block @ weights, self.targets[part], limits)
-            total += block.T @ slopes
+    def _by_products(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
+        """Return the sum by matrix products in doubles: for derivatives of the user's own."""
+        total = np.zeros(weights.shape, dtype=np.int64)
+        for part in blocks(stop - start, 1, ROWS_IN_PRODUCT):
+            chosen: Rows = rows[part] if rows.size else slice(start + part.start, start + part.stop)
+            block = self.features[chosen].astype(np.float64)
+            found = self.loss.derivative(block @ weights, self.targets[chosen])
+            slopes = np.array(found, dtype=np.float64).reshape(block.shape[0], -1)
+            limits = self.limits[chosen] if self.limits.size else self.limits
+            kernels.shorten(slopes.T, limits, self.most)
+            total += self.ruler.units((block.T @ slopes).reshape(weights.shape))
         return total
 
-    def _blocks(self, rows: Rows) -> Iterator[Rows]:
-        # Features and scores of a block have to fit.
-        row_bytes = max(self._bytes // self.n, self.dtype.itemsize * self.loss.n_outputs)
-        if not isinstance(rows, slice):
-            for part in blocks(rows.size, row_bytes, MATRIX_BYTES):
-                yield rows[part]
-            return
-        start, stop, _ = rows.indices(self.n)
-        for part in blocks(stop - start, row_bytes, MATRIX_BYTES):
-            yield slice(start + part.start, start + part.stop)
-
     @cached_property
-    def _shape(self) -> tuple[int, Scores]:
-        """Return the link's shape and numbers, for the compiled loops."""
-        assert self.link is not None
-        return link_numbers(self.link, self.dtype)
-
-    @cached_property
-    def _bytes(self) -> int:
-        return int(self.features.data.nbytes if self.sparse else self.features.nbytes)
+    def _row_work(self) -> float:
+        """Return how many bytes a row takes, counted once for every score."""
+        held = self.features.data.nbytes if self.sparse else self.features.nbytes
+        return float(held / self.n * self.loss.n_outputs)
 
     @cached_property
     def _height(self) -> int:
@@ -186,17 +182,17 @@ class ArrayRecords(Records):
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(_processors())
 
-    def _read(self, targets: npt.NDArray[Any], checked: bool) -> npt.NDArray[Any]:
+    def _read(self, targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
         targets = np.asarray(targets)
         if targets.shape != (self.n,):
             raise InvalidInput(
                 f"{self.n} rows need {self.n} targets; got an array of shape {targets.shape}"
             )
-        if not checked:
-            self.loss.check_targets(targets)
+        self.loss.check_targets(targets)
         if self.loss.n_outputs > 1:
             return targets.astype(np.int64)
-        bound = np.inf if self.link is None else self.link.target_bound
+        link = known_link(self.loss)
+        bound = np.inf if link is None else link.target_bound
         near: Scores = np.clip(targets.astype(self.dtype), -bound, bound)
         return near
 
@@ -209,7 +205,7 @@ class ChunkRecords(Records):
         self.settings = (loss, feature_norm, clip)
         self.n, self.n_features = 0, 0
         # One pass beforehand finds what is wrong with the data before any noise is drawn.
-        for part in self._parts(checked=False):
+        for part in self._parts(None):
             if self.n and part.n_features != self.n_features:
                 raise InvalidInput(
                     f"every chunk must have the same columns; got {self.n_features} "
@@ -218,10 +214,12 @@ class ChunkRecords(Records):
             self.n, self.n_features = self.n + part.n, part.n_features
         if self.n != chunks.n:
             raise InvalidInput(f"the chunks hold {self.n} records, but say n={chunks.n}")
+        lipschitz = loss.geometry(feature_norm, clip).lipschitz
+        self.ruler = ruler_for(lipschitz, self.n, self.n_features, loss.n_outputs)
         self._walk: Iterator[tuple[int, ArrayRecords]] = iter(())
         self._here: tuple[int, ArrayRecords] | None = None
 
-    def gradient(self, weights: FloatArray, rows: Rows) -> FloatArray:
+    def units(self, weights: FloatArray, rows: Rows) -> IntArray:
         """Return the sum over consecutive records; going back means starting over."""
         if not isinstance(rows, slice):
             raise InvalidInput(
@@ -229,11 +227,11 @@ class ChunkRecords(Records):
                 "order='cyclic' and OnePassSGD; random batches need an array"
             )
         start, stop, _ = rows.indices(self.n)
-        total = np.zeros(weights.shape)
+        total = np.zeros(weights.shape, dtype=np.int64)
         while start < stop:
             first, part = self._part_with(start)
             last = min(stop, first + part.n)
-            total += part.gradient(weights, slice(start - first, last - first))
+            total += part.units(weights, slice(start - first, last - first))
             start = last
         return total
 
@@ -248,57 +246,17 @@ class ChunkRecords(Records):
 
     def _numbered(self) -> Iterator[tuple[int, ArrayRecords]]:
         first = 0
-        for part in self._parts(checked=True):
+        for part in self._parts(self.ruler):
             yield first, part
             first += part.n
 
-    def _parts(self, *, checked: bool) -> Iterator[ArrayRecords]:
+    def _parts(self, ruler: Ruler | None) -> Iterator[ArrayRecords]:
+        """Yield the chunks, each checked anew: a source may bring other rows every time."""
         for features, targets in self.chunks:
-            yield ArrayRecords(features, targets, *self.settings, checked=checked)
+            yield ArrayRecords(features, targets, *self.settings, ruler=ruler)
 
 
-def clipped_slopes(
-    loss: Loss, scores: Scores, targets: npt.NDArray[Any], limits: Scores | None
-) -> Scores:
-    """Return the derivatives, each (or each row's norm) cut to the record's limit clip / |x|.
-
-    The scores may be overwritten.
-    """
-    if type(loss).derivative is Softmax.derivative:
-        kernels.softmax_slopes(scores, targets, NO_LIMITS if limits is None else limits)
-        return scores
-    slopes = loss.derivative(scores, targets)
-    if limits is None:
-        return slopes
-    if slopes.ndim == 1:
-        return np.clip(slopes, -limits, limits)
-    sizes = np.sqrt(np.square(slopes).sum(axis=1))
-    cut: Scores = slopes * np.where(sizes > limits, limits / np.maximum(sizes, 1e-30), 1)[:, None]
-    return cut.astype(scores.dtype, copy=False)
-
-
-def link_numbers(link: Link, dtype: np.dtype[Any]) -> tuple[int, Scores]:
-    """Return a link in the form that the compiled loops take."""
-    if link.shape == "logistic":
-        shape = kernels.LOGISTIC
-    else:
-        shape = kernels.MIRRORED_RAMP if link.mirrored else kernels.RAMP
-    return shape, np.array([link.low, link.high, link.scale], dtype=dtype)
-
-
-def _check_norms(norms: FloatArray, feature_norm: float) -> None:
-    """Refuse rows that are not finite, or longer than was declared."""
-    if not np.all(np.isfinite(norms)):
-        raise InvalidInput("features must be finite numbers; some are not")
-    # Room for the rounding of the norms themselves.
-    if np.any(norms > feature_norm * (1 + 1e-9)):
-        raise InvalidInput(
-            f"some rows are longer than feature_norm={feature_norm:g}; scale every row on its own "
-            f"first: scale_rows(features, {feature_norm:g})"
-        )
-
-
-def _link(loss: Loss) -> Link | None:
+def known_link(loss: Loss) -> Link | None:
     """Return the link that the compiled loops may use for the loss's derivative, or None."""
     if not isinstance(loss, ScalarLoss):
         return None
@@ -309,6 +267,33 @@ def _link(loss: Loss) -> Link | None:
     }
     # A derivative of one's own below the class that states the link is another function.
     return loss.link if defined["link"] <= defined["derivative"] else None
+
+
+def compiled_form(loss: Loss, most: float) -> tuple[int, FloatArray] | None:
+    """Return a loss in the form that the compiled loops take, or None if they do not know it.
+
+    ``most`` is the largest size of a record's slopes.
+    """
+    link = known_link(loss)
+    if type(loss).derivative is OneVersusRest.derivative:
+        link = known_link(cast(OneVersusRest, loss).link)
+    if link is not None:
+        numbers = (max(link.low, -most), min(link.high, most), link.scale, most)
+        return kernels.SHAPES[link.shape, link.mirrored], np.array(numbers)
+    if type(loss).derivative is Softmax.derivative:
+        return kernels.SOFTMAX, np.array([0.0, 0.0, 0.0, most])
+    return None
+
+
+def _check_norms(norms: FloatArray, feature_norm: float) -> None:
+    """Refuse rows that are not finite, or longer than was declared."""
+    if not np.all(np.isfinite(norms)):
+        raise InvalidInput("features must be finite numbers; some are not")
+    if np.any(norms > feature_norm * (1 + NORM_ROOM)):
+        raise InvalidInput(
+            f"some rows are longer than feature_norm={feature_norm:g}; scale every row on its own "
+            f"first: scale_rows(features, {feature_norm:g})"
+        )
 
 
 class _OneThreadEach:

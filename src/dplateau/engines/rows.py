@@ -19,6 +19,8 @@ Sparse = Any  # a CSR matrix or array of scipy
 Features = TypeVar("Features")
 # Rows that are handled together: small enough for memory, large enough for speed.
 BLOCK_BYTES = 1 << 24
+# Room for the rounding of norms when rows are checked; the noise covers it (see ``ruler``).
+NORM_ROOM = 1e-9
 
 
 def blocks(n: int, row_bytes: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:

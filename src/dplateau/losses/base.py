@@ -9,11 +9,14 @@ constants in the score turn into constants in w through a public bound X on the 
 An intercept is one more feature that is always 1; the bound is then sqrt(X^2 + 1).
 
 The derivative of a loss with one score is data too (``Link``), so that compiled loops can compute
-it. Two shapes cover the losses of this library. With r = z - y:
+it. Three shapes cover the losses of this library. With r = z - y:
 
 * ``logistic``: -y / (1 + exp(y z));
-* ``ramp``: scale * r, cut to [low, high]. A classifier's ramp is for y = 1; for y = -1 it is turned
-  around (``mirrored``), and since y^2 = 1 its corner y z = 1 is again r = 0.
+* ``ramp``: scale * r, cut to [low, high];
+* ``step``: low for r < 0, high for r > 0, and 0 at the corner r = 0.
+
+A classifier's ramp or step is for y = 1; for y = -1 it is turned around (``mirrored``), and since
+y^2 = 1 its corner y z = 1 is again r = 0.
 """
 
 from __future__ import annotations
@@ -77,7 +80,7 @@ def norm_and_limit(feature_norm: float, clip: float | None) -> tuple[float, floa
 class Link(NamedTuple):
     """Shape and numbers of a derivative; ``low`` and ``high`` are its limits (for y = 1)."""
 
-    shape: Literal["logistic", "ramp"]
+    shape: Literal["logistic", "ramp", "step"]
     low: float
     high: float
     scale: float = 1.0
@@ -90,6 +93,11 @@ class Link(NamedTuple):
             found: Scores = -targets * expit(-targets * scores)
             return found
         residual = scores - np.clip(targets, -self.target_bound, self.target_bound)
+        if self.shape == "step":
+            around = np.where(targets > 0, 1, -1) if self.mirrored else 1
+            side = np.sign(residual * around)
+            step: Scores = around * (self.high * (side > 0) + self.low * (side < 0))
+            return step.astype(scores.dtype)
         return cut(self.scale * residual, targets, self.low, self.high, self.mirrored)
 
 

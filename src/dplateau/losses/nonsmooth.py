@@ -50,12 +50,14 @@ class Corner(NonsmoothLoss):
         loss: Scores = np.maximum(low * residual, high * residual)
         return loss
 
+    @property
+    def link(self) -> Link:
+        """Return the step from one slope to the other."""
+        return Link("step", *self.slopes, mirrored=self.mirrored)
+
     def derivative(self, scores: Scores, targets: npt.NDArray[Any]) -> Scores:
         """Return the slope of the larger line: a subgradient, 0 at the corner."""
-        low, high = self.slopes
-        residual = self._turned(scores - targets, targets)
-        slope = high * (residual > 0) + low * (residual < 0)
-        return self._turned(slope.astype(scores.dtype), targets)
+        return self.link.derivative(scores, targets)
 
     def pull(self, scores: Scores, targets: npt.NDArray[Any], step: float) -> Scores:
         """Move towards the corner by ``step`` times the slope, but not past it."""
