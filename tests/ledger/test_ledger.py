@@ -181,6 +181,10 @@ def test_what_claims_nothing_is_refused_with_its_reason(book: Ledger) -> None:
 
 
 def test_a_ledger_pays_for_claims_only(book: Ledger) -> None:
+    for part in (gaussian(0.1), compose([gaussian(0.1)], 1e-5)):
+        with pytest.raises(SpendRefused, match=r"claims nothing: not private \(seeded run\)"):
+            book.spend(part.without_claim("not private (seeded run)"))
+    assert statuses(book) == ["refused", "refused"]
     with pytest.raises(InvalidInput, match="got NoneType"):
         book.spend(None)  # type: ignore[arg-type]
 

@@ -227,6 +227,8 @@ def fit_table(
         "neighbors": neighbors,
         "max_records_per_person": schema.max_records_per_person,
         "compute_budget": compute_budget,
+        # A file of weights has no place for a map of rows.
+        "whitening": "never",
         "random_state": seed,
         "safe_noise": safe_noise,
         "verbose": int(verbose),
