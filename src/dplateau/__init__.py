@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import lazy_loader
 
-__version__ = "0.2.0"
+from dplateau.ground import VERSION
 
+__version__ = VERSION
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

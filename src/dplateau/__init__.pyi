@@ -5,6 +5,7 @@ from .algorithms import (
     Ball as Ball,
     Body as Body,
     Box as Box,
+    Checkpoints as Checkpoints,
     CyclicSGD as CyclicSGD,
     Dissipativity as Dissipativity,
     Holder as Holder,

@@ -44,7 +44,10 @@ from dplateau.audit.monte_carlo_rates import (
     proved_epsilon,
     region_corners,
 )
+from dplateau.certificates.certificate import Claim
+from dplateau.ground.sealed import resealed
 from dplateau.ground.types import FloatArray
+from forging import forged
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 
@@ -190,7 +193,7 @@ def test_a_proved_epsilon_is_the_one_that_the_rates_need() -> None:
 
 def test_the_headline_is_tested_even_if_the_curve_says_more() -> None:
     claim = gaussian_claim(1.0)
-    altered = replace(claim, claimed_epsilon=0.5)
+    altered = replace(claim, claim=Claim(0.5, claim.claimed_delta))
     assert not audit(1.0, seed=1).violated
     report = audit(1.0, seed=1, claim=altered)
     assert report.violated
@@ -315,7 +318,7 @@ def test_an_absent_seed_is_drawn_and_told() -> None:
 def test_a_report_survives_json() -> None:
     report = audit(1.5, seed=3)
     assert AuditReport.from_json(report.to_json()) == report
-    found = json.loads(report.to_json())
+    found = json.loads(report.to_json())["content"]
     assert found["verdict"] == report.verdict == "violated"
     assert found["runs"] == found["fitted"] + found["tested"] == 2000
     assert len(found["points"]) == THRESHOLDS
@@ -324,22 +327,22 @@ def test_a_report_survives_json() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": "other"}, "lacks 'schema'"),
-        ({"schema_version": 99}, "schema version 99"),
+        ({"kind": "other"}, "lacks 'kind'"),
+        ({"format": 99}, "of format 99"),
         ({"verdict": "not violated"}, "was altered"),
         ({"points": [{"threshold": 1.0}]}, "not a whole audit report"),
     ],
 )
 def test_a_wrong_report_is_refused(change: dict[str, Any], message: str) -> None:
-    found = {**audit(1.5, seed=3).to_dict(), **change}
+    found = forged(audit(1.5, seed=3).to_dict(), **change)
     with pytest.raises(InvalidInput, match=message):
         AuditReport.from_json(json.dumps(found))
     with pytest.raises(InvalidInput, match="is no JSON"):
         AuditReport.from_json("{")
-    del found["seed"]
-    if not change.keys() & {"schema", "schema_version"}:
+    if not change.keys() & {"kind", "format"}:
+        del found["content"]["seed"]
         with pytest.raises(InvalidInput, match="it lacks 'seed'"):
-            AuditReport.from_json(json.dumps(found))
+            AuditReport.from_json(json.dumps(resealed(found)))
 
 
 def test_the_text_names_verdict_counts_power_and_what_is_an_estimate() -> None:

@@ -29,9 +29,9 @@ from dplateau.bounds.ordered import positions_sum_of_squares
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.step_maps import CONTRACTION, StepMap
 from dplateau.errors import InvalidInput
-from dplateau.ground.sealed import resealed
 from dplateau.shifts import solve
 from dplateau.verify import verify
+from forging import forged
 
 ORDERS = ("cyclic", "shuffle_once", "reshuffle")
 BEST = {
@@ -311,10 +311,9 @@ def test_general_losses_keep_a_plan_for_each_position() -> None:
     assert len(found.witness["plans"]) == 10
     assert found.claimed_epsilon < 0.5 * claim("gdp_composition", run)
     assert found.verify().ok
-    forged = copy.deepcopy(json.loads(found.to_json()))
-    forged["witness"]["plans"][3]["blocks"][-1][1] *= 0.9
-    forged = resealed(forged)
-    assert not verify(forged).ok
+    witness = copy.deepcopy(dict(found.witness))
+    witness["plans"][3]["blocks"][-1][1] *= 0.9
+    assert not verify(forged(found.to_dict(), witness=witness)).ok
     rates = Schedule(((1.0, 2500), (0.5, 2500)))
     long = cyclic(loss=bent, l2=0.0, n=10_000, batch_size=10, learning_rate=rates)
     refused = bound_named("modulus").refusal(long)
@@ -369,28 +368,25 @@ def test_losses_of_linear_models_declare_none() -> None:
 def test_forged_starts_and_positions_are_noticed() -> None:
     run = cyclic(learning_rate=[2.0] * 100 + [1.0] * 100, domain=Ball(0.04))
     found = json.loads(certify(run, 1e-5, bounds=[bound_named("cyclic_contraction")]).to_json())
-    assert max(found["witness"]["starts"]) >= 0
+    witness = found["content"]["witness"]
+    assert max(witness["starts"]) >= 0
     for name, value in (
         ("position", 3),
-        ("starts", found["witness"]["starts"][:-1]),
-        ("starts", [*found["witness"]["starts"][:-1], 4]),
-        ("sum_of_squares", found["witness"]["sum_of_squares"] * 0.99),
+        ("starts", witness["starts"][:-1]),
+        ("starts", [*witness["starts"][:-1], 4]),
+        ("sum_of_squares", witness["sum_of_squares"] * 0.99),
     ):
-        forged = copy.deepcopy(found)
-        forged["witness"][name] = value
-        forged = resealed(forged)
-        assert not verify(forged).ok, name
+        assert not verify(forged(found, witness={**witness, name: value})).ok, name
     bound = bound_named("cyclic_contraction")
     with pytest.raises(InvalidInput, match="after a use before the last step"):
-        bound.curve(run, {**found["witness"], "starts": [*found["witness"]["starts"][:-1], 4]})
+        bound.curve(run, {**witness, "starts": [*witness["starts"][:-1], 4]})
     free = cyclic(learning_rate=[2.0] * 100 + [1.0] * 100)
     with pytest.raises(InvalidInput, match="in a bounded domain"):
-        bound.curve(free, {**found["witness"], "starts": [2] * 40})
+        bound.curve(free, {**witness, "starts": [2] * 40})
 
 
 def test_a_smaller_claim_of_an_average_is_noticed() -> None:
     run = cyclic("shuffle_once", learning_rate=[2.0] * 100 + [1.0] * 100)
-    found = json.loads(certify(run, 1e-5).to_json())
-    found["claimed_epsilon"] *= 0.999
-    found = resealed(found)
-    assert not verify(found).ok
+    found = certify(run, 1e-5)
+    lower = forged(found.to_dict(), claimed_epsilon=found.claimed_epsilon * 0.999)
+    assert not verify(lower).ok

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+import dplateau
 from dplateau import (
     Ball,
     Certificate,
+    Composition,
     CyclicSGD,
     InvalidInput,
     LossGeometry,
@@ -19,10 +23,13 @@ from dplateau import (
     NotApplicable,
     OnePassSGD,
     certify,
+    compose,
+    foreign,
 )
 from dplateau.algorithms import Run
 from dplateau.curves import GaussianCurve
-from dplateau.ground.sealed import resealed
+from dplateau.ground.sealed import Stamp, resealed
+from forging import changed, forged
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 RUNS: list[Run] = [
@@ -63,16 +70,73 @@ def test_certificates_survive_json(run: Run) -> None:
 
 def test_fields_and_digest() -> None:
     found = PLAIN.to_dict()
-    assert found["schema"] == "dplateau/certificate"
-    assert found["schema_version"] == 1
-    assert found["claimed_epsilon"] == PLAIN.claimed_epsilon
-    assert found["claimed_delta"] == 1e-5
-    assert found["bound"] == "gdp_composition"
-    assert found["run"] == RUNS[0].to_dict()
+    assert found["kind"] == "dplateau/certificate"
+    assert found["format"] == 2
+    assert found["library"] == dplateau.__version__
+    assert found["content"]["claim"] == {"epsilon": PLAIN.claimed_epsilon, "delta": 1e-5}
+    assert found["content"]["no_claim"] is None
+    assert found["content"]["bound"] == "gdp_composition"
+    assert found["content"]["run"] == RUNS[0].to_dict()
     assert resealed(found) == found
-    # A larger report may carry the certificate along.
-    assert Certificate.from_dict({**found, "bounds": [1, 2, 3]}) == PLAIN
     assert json.loads(PLAIN.to_json()) == found
+
+
+def test_the_date_is_when_it_was_made_and_stays() -> None:
+    before = Stamp.now().date
+    made = certify(RUNS[0], 1e-5)
+    assert before <= made.stamp.date <= Stamp.now().date
+    older = replace(made, stamp=Stamp("2026-01-31T12:00:00Z", "0.1.0"))
+    again = Certificate.from_json(older.to_json())
+    assert again.stamp == older.stamp != made.stamp
+    assert again.to_json() == older.to_json()
+    # When it was made is no part of what is claimed.
+    assert again == made
+
+
+def test_files_are_named_under_the_digest() -> None:
+    model = b"weights"
+    about = PLAIN.with_files({"model.json": model})
+    assert about.files == {"model.json": hashlib.sha256(model).hexdigest()}
+    assert Certificate.from_json(about.to_json()) == about != PLAIN
+    assert about.verify().ok
+    other = changed(about.to_dict(), files={"model.json": "0" * 64})
+    with pytest.raises(InvalidInput, match="altered"):
+        Certificate.from_dict(other)
+
+
+def test_a_certificate_may_claim_nothing_and_say_why() -> None:
+    seeded = SAMPLED.without_claim("not private (seeded run)")
+    assert seeded.claim is None
+    assert str(seeded) == seeded.headline == "not private (seeded run)"
+    assert Certificate.from_json(seeded.to_json()) == seeded
+    assert seeded.to_dict()["content"]["claim"] is None
+    for read in (
+        lambda: seeded.claimed_epsilon,
+        lambda: seeded.claimed_delta,
+        lambda: seeded.curve,
+        lambda: seeded.epsilon(1e-5),
+        lambda: seeded.tradeoff(0.1),
+    ):
+        with pytest.raises(NotApplicable, match=r"nothing is claimed: not private \(seeded run\)"):
+            read()
+    assert not seeded.verify().ok
+    with pytest.raises(NotApplicable, match=r"a part claims nothing.*seeded run"):
+        compose([PLAIN, seeded], 1e-5)
+    for claim, reason in ((None, None), (PLAIN.claim, "a reason")):
+        with pytest.raises(InvalidInput, match="state a claim, or in no_claim the reason"):
+            replace(PLAIN, claim=claim, no_claim=reason)
+
+
+def test_a_composition_without_a_claim_has_no_claim_inside_either() -> None:
+    query = foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query")
+    released = compose([SAMPLED, query], 1e-5).with_files({"model.json": b"weights"})
+    assert Composition.from_json(released.to_json()) == released
+    seeded = released.without_claim("not private (seeded run)")
+    assert Composition.from_json(seeded.to_json()) == seeded
+    assert seeded.files == released.files
+    assert all(part.claim is None for part in seeded.certificates)
+    assert str(seeded).startswith("2 releases: not private (seeded run)\n")
+    assert not seeded.verify().ok
 
 
 @pytest.mark.parametrize(
@@ -91,7 +155,7 @@ def test_fields_and_digest() -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_altered_text_is_refused(change: dict[str, Any]) -> None:
-    text = json.dumps({**PLAIN.to_dict(), **change})
+    text = json.dumps(changed(PLAIN.to_dict(), **change))
     with pytest.raises(InvalidInput, match="altered after it was made: its digest differs"):
         Certificate.from_json(text)
 
@@ -101,34 +165,17 @@ def test_altered_text_is_refused(change: dict[str, Any]) -> None:
     [
         ("", "the text is no JSON"),
         ("{", "the text is no JSON"),
-        ("[]", "lacks 'schema': 'dplateau/certificate'"),
-        ("3", "lacks 'schema'"),
-        ("null", "lacks 'schema'"),
-        ('{"schema": "other"}', "lacks 'schema'"),
-        ('{"schema": "dplateau/certificate"}', "schema version None; this release reads 1"),
+        ("[]", "lacks 'kind': 'dplateau/certificate'"),
+        ("3", "lacks 'kind'"),
+        ("null", "lacks 'kind'"),
+        ('{"kind": "other"}', "lacks 'kind'"),
+        ('{"kind": "dplateau/certificate"}', "of format None; dplateau .* reads format 2"),
         (PLAIN.to_json()[:-30], "the text is no JSON"),
     ],
 )
 def test_foreign_text_is_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Certificate.from_json(text)
-
-
-@pytest.mark.parametrize("version", [0, 2, "1", 1.5, None])
-def test_other_schema_versions_are_refused(version: Any) -> None:
-    found = {**PLAIN.to_dict(), "schema_version": version}
-    found = resealed(found)
-    with pytest.raises(InvalidInput, match=r"schema version .*; this release reads 1"):
-        Certificate.from_dict(found)
-
-
-@pytest.mark.parametrize("field", ["run", "witness", "assumptions", "bound", "claimed_epsilon"])
-def test_missing_fields_are_refused_even_under_a_fresh_digest(field: str) -> None:
-    found = PLAIN.to_dict()
-    del found[field]
-    found = resealed(found)
-    with pytest.raises(InvalidInput, match=f"not a whole certificate: it lacks {field!r}"):
-        Certificate.from_dict(found)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +185,9 @@ def test_missing_fields_are_refused_even_under_a_fresh_digest(field: str) -> Non
         {"claimed_epsilon": -1.0},
         {"claimed_epsilon": True},
         {"claimed_delta": 2.0},
+        {"claim": [1.0, 1e-5]},
+        {"no_claim": 3},
+        {"files": ["model.json"]},
         {"bound": "magic"},
         {"assumptions": [{"text": "x"}]},
         {"run": {"algorithm": "Adam"}},
@@ -145,9 +195,8 @@ def test_missing_fields_are_refused_even_under_a_fresh_digest(field: str) -> Non
     ],
 )
 def test_nonsense_under_a_fresh_digest_is_refused(change: dict[str, Any]) -> None:
-    found = {**PLAIN.to_dict(), **change}
-    found = resealed(found)
-    with pytest.raises(InvalidInput, match=r"must (be|lie)|no bound|unknown algorithm"):
+    found = forged(PLAIN.to_dict(), **change)
+    with pytest.raises(InvalidInput, match=r"must (be|lie|map)|no bound|unknown algorithm"):
         Certificate.from_dict(found)
 
 

@@ -27,8 +27,8 @@ from dplateau import (
 from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import BasicCompositionCurve, GaussianCurve, LossCurve, tabulate
-from dplateau.ground.sealed import resealed
 from dplateau.verify import verify
+from forging import changed, forged
 
 DELTA = 1e-5
 # What a claim leaves for a second derivation on grids of its own.
@@ -85,12 +85,6 @@ CAPPED_RUN = NoisySGD(
 )
 CAPPED = certify(CAPPED_RUN, DELTA, bounds=[bound_named("poisson_blocks")])
 QUERY = foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query")
-
-
-def resigned(found: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """Change a composition as a forger would, who also fixes the checksum."""
-    body = {**found, **changes}
-    return resealed(body)
 
 
 def test_gaussian_certificates_compose_exactly() -> None:
@@ -291,8 +285,8 @@ def test_lowered_claims_are_rejected() -> None:
         found = compose(parts, DELTA)
         proved = found.verify().rederived_epsilon
         assert proved is not None
-        forged = resigned(found.to_dict(), claimed_epsilon=proved * (1 - 2e-3))
-        verdict = Composition.from_dict(forged).verify()
+        lower = forged(found.to_dict(), claimed_epsilon=proved * (1 - 2e-3))
+        verdict = Composition.from_dict(lower).verify()
         assert not verdict.ok
         assert verdict.checks[-1].name == "epsilon is proved"
 
@@ -300,40 +294,40 @@ def test_lowered_claims_are_rejected() -> None:
 def test_tampered_parts_are_rejected() -> None:
     found = compose([SHUFFLED, FULL], DELTA).to_dict()
     with pytest.raises(InvalidInput, match="altered after it was made"):
-        Composition.from_dict({**found, "claimed_epsilon": 0.1})
-    table, gaussian = found["parts"]
+        Composition.from_dict(changed(found, claimed_epsilon=0.1))
+    table, gaussian = found["content"]["parts"]
 
     def fails(name: str, **changes: Any) -> None:
-        verdict = verify(resigned(found, **changes))
+        verdict = verify(forged(found, **changes))
         assert not verdict.ok
         assert name in verdict.checks[-1].name, str(verdict)
 
     # A table that says less than is proved is raised, and then a claim made by it is too low.
     law = {**table["law"], "deltas": [delta * 0.9 for delta in table["law"]["deltas"]]}
     lower = [{**table, "law": law}, gaussian]
-    claim = Composition.from_dict(resigned(found, parts=lower)).curve.epsilon(DELTA)
+    claim = Composition.from_dict(forged(found, parts=lower)).curve.epsilon(DELTA)
     fails("epsilon is proved", parts=lower, claimed_epsilon=claim)
     fails("table of part 1", parts=[{**table, "law": {**law, "deltas": [2.0]}}, gaussian])
     less = {"kind": "gaussian", "mu": gaussian["law"]["mu"] * 0.999}
     fails("law of part 2", parts=[table, {**gaussian, "law": less}])
     fails("law of part 2", parts=[table, {**gaussian, "law": {"kind": "pairs"}}])
     fails("epsilon is proved", parts=[{**table, "count": 2}, gaussian])
-    fails("assumptions", assumptions=found["assumptions"][:-1])
+    fails("assumptions", assumptions=found["content"]["assumptions"][:-1])
     with pytest.raises(InvalidInput, match="must state what its parts rest on"):
-        Composition.from_dict(resigned(found, assumptions=found["assumptions"][:-1]))
+        Composition.from_dict(forged(found, assumptions=found["content"]["assumptions"][:-1]))
     fails("method", method="RDP composition")
     cheaper = json.loads(json.dumps(gaussian))
-    cheaper["part"]["claimed_epsilon"] *= 0.9
+    cheaper["part"]["content"]["claim"]["epsilon"] *= 0.9
     with pytest.raises(InvalidInput, match="certificate was altered"):
-        Composition.from_dict(resigned(found, parts=[table, cheaper]))
+        Composition.from_dict(forged(found, parts=[table, cheaper]))
 
 
 def test_text_that_is_no_composition() -> None:
     for text, reason in (
         ("{", "the text is no JSON"),
-        ("[]", "lacks 'schema'"),
-        (FULL.to_json(), "lacks 'schema'"),
-        (json.dumps({"schema": "dplateau/composition", "schema_version": 9}), "schema version 9"),
+        ("[]", "lacks 'kind'"),
+        (FULL.to_json(), "lacks 'kind'"),
+        (json.dumps({"kind": "dplateau/composition", "format": 9}), "of format 9; dplateau"),
     ):
         with pytest.raises(InvalidInput, match=reason):
             Composition.from_json(text)
@@ -374,10 +368,13 @@ def test_groups_are_units() -> None:
     assert both.claimed_epsilon > max(part.claimed_epsilon for part in pairs)
     assert both.verify().ok
     body = both.to_dict()
-    disjoint = resigned(body, records="disjoint", method="worst part")
+    disjoint = forged(body, records="disjoint", method="worst part")
     assert verify(disjoint).checks[-1].name == "units"
-    mixed = [body["parts"][0], compose([FULL], DELTA).to_dict()["parts"][0]]
-    assert verify(resigned(body, parts=mixed)).checks[-1].name == "neighbors"
+    mixed = [
+        both.to_dict()["content"]["parts"][0],
+        compose([FULL], DELTA).to_dict()["content"]["parts"][0],
+    ]
+    assert verify(forged(body, parts=mixed)).checks[-1].name == "neighbors"
 
 
 def test_foreign_parts_state_one_thing() -> None:

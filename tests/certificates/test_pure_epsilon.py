@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from dplateau import (
     foreign,
 )
 from dplateau.algorithms import Run
+from dplateau.certificates.certificate import Claim
 from dplateau.curves import (
     AdvancedCompositionCurve,
     BasicCompositionCurve,
@@ -134,7 +136,7 @@ def test_pure_certificates(run: Run, epsilon: float) -> None:
     assert found.verify().ok
     again = Certificate.from_json(found.to_json())
     assert again == found
-    lower = Certificate(**{**vars(again), "claimed_epsilon": epsilon * (1 - 1e-6)})
+    lower = replace(again, claim=Claim(epsilon * (1 - 1e-6), 0.0))
     assert not lower.verify().ok
     both = compose([found, found], 0)
     assert both.claimed_epsilon == pytest.approx(2 * epsilon, rel=5e-9)

@@ -30,7 +30,7 @@ from dplateau.bounds.base import for_one_record
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate
 from dplateau.curves import GaussianCurve, GroupCurve
-from dplateau.ground.sealed import resealed
+from forging import forged
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 RATES = [0.02] * 10 + [0.05] * 20 + [0.2] * 5
@@ -144,10 +144,8 @@ def test_claims_about_schedules_are_verified(name: str) -> None:
     found = by(name, WARMING)
     report = found.verify()
     assert report.ok, str(report)
-    forged = found.to_dict()
-    forged["claimed_epsilon"] *= 0.95
-    forged = resealed(forged)
-    assert not Certificate.from_dict(forged).verify().ok
+    lower = forged(found.to_dict(), claimed_epsilon=found.claimed_epsilon * 0.95)
+    assert not Certificate.from_dict(lower).verify().ok
 
 
 @pytest.mark.parametrize("name", ["naive_composition", "advanced_composition"])
@@ -155,12 +153,10 @@ def test_the_verifier_refuses_other_theorems_about_schedules(name: str) -> None:
     plain = WARMING.replace(sampling_rate=None, **RIDGE)
     found = by(name, plain).to_dict()
     for rate in (RATES, 0.2):
-        found["run"] = plain.replace(batch_size=50, sampling_rate=rate).to_dict()
-        found = resealed(found)
+        found = forged(found, run=plain.replace(batch_size=50, sampling_rate=rate).to_dict())
         report = Certificate.from_dict(found).verify()
         assert not report.ok
-    found["run"] = plain.replace(batch_size=50, sampling_rate=RATES).to_dict()
-    found = resealed(found)
+    found = forged(found, run=plain.replace(batch_size=50, sampling_rate=RATES).to_dict())
     failed = [c.name for c in Certificate.from_dict(found).verify().checks if not c.ok]
     assert failed == ["sampling rate"]
 
@@ -262,10 +258,9 @@ def test_different_units_of_privacy_do_not_compose() -> None:
 def test_claims_about_groups_are_verified_and_smaller_ones_are_not(run: Run) -> None:
     found = certify(run, 1e-5, group_size=3)
     assert found.verify().ok
-    forged = found.to_dict()
-    forged["claimed_epsilon"] = certify(run, 1e-5, group_size=2).claimed_epsilon
-    forged = resealed(forged)
-    assert not Certificate.from_dict(forged).verify().ok
+    less = certify(run, 1e-5, group_size=2).claimed_epsilon
+    lower = forged(found.to_dict(), claimed_epsilon=less)
+    assert not Certificate.from_dict(lower).verify().ok
 
 
 def test_blocks_know_groups_and_beat_group_privacy() -> None:

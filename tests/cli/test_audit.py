@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dplateau import AuditReport, Certificate, LossGeometry, NoisyGD, certify
+import command_line
+from command_line import process
+from dplateau import AuditReport, LossGeometry, NoisyGD, certify
 from dplateau.audit import lower_bound
+from forging import changed, forged
 
 RUN = NoisyGD(
     n=10,
@@ -66,49 +67,40 @@ number = 3
 TRAINED = ("--runs", "2000", "--at-once", "2000", "--seed", "1")
 
 
-def audit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "dplateau", "audit", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-
-
 class Here:
     """The command in this process, which is quicker: the folder's own modules are forgotten."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.capsys = capsys
 
     def audit(self, *words: str) -> tuple[int, str, str]:
         """Return exit code, output and errors."""
-        from dplateau import cli
-
         with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(self.folder)
             patch.setattr(sys, "path", list(sys.path))
             patch.setattr(sys, "dont_write_bytecode", True)
             patch.delitem(sys.modules, "my_training", raising=False)
-            with pytest.raises(SystemExit) as ended:
-                cli.main(["audit", *words])
+            done = command_line.here("audit", *words, folder=self.folder)
             patch.delitem(sys.modules, "my_training", raising=False)
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, *self.capsys.readouterr()
+        return done.returncode, done.stdout, done.stderr
 
     def answer(self, *words: str) -> dict[str, Any]:
         """Return what ``--json`` prints."""
         code, output, errors = self.audit(*words, "--json")
         assert errors == ""
-        found: dict[str, Any] = json.loads(output)
+        found: dict[str, Any] = json.loads(output)["content"]
         assert code == (1 if found["verdict"] == "violated" else 0)
         return found
 
 
 @pytest.fixture
-def here(folder: Path, capsys: pytest.CaptureFixture[str]) -> Here:
-    return Here(folder, capsys)
+def here(folder: Path) -> Here:
+    return Here(folder)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # What is made twice is the same, whenever it is made.
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1769860800")
     (tmp_path / "my_training.py").write_text(TRAINING, encoding="utf-8")
     (tmp_path / "certificate.json").write_text(certify(RUN, 1e-5).to_json(), encoding="utf-8")
     return tmp_path
@@ -118,10 +110,10 @@ def test_a_certificate_is_rederived_and_set_against_an_exact_adversary(here: Her
     found = here.answer("certificate.json")
     claim = certify(RUN, 1e-5).claimed_epsilon
     assert found["verdict"] == "not violated"
-    assert found["claimed_epsilon"] == claim
+    assert found["certificate"]["content"]["claim"] == {"epsilon": claim, "delta": 1e-5}
     assert found["verification"]["ok"] is True
     assert found["lower_bound"] >= lower_bound(RUN, 1e-5).epsilon * (1 - 1e-9)
-    assert found["ratio"] == found["claimed_epsilon"] / found["lower_bound"]
+    assert found["ratio"] == claim / found["lower_bound"]
     assert 1 <= found["ratio"] < 1.0001
     assert found["adversary"]["epsilon"] == found["lower_bound"]
     assert found["adversary"]["rigorous"] is True
@@ -130,7 +122,7 @@ def test_a_certificate_is_rederived_and_set_against_an_exact_adversary(here: Her
 
 def test_a_run_is_audited_like_its_certificate(folder: Path, here: Here) -> None:
     assert here.answer(*WORDS.split()) == here.answer("certificate.json")
-    done = audit(folder, *WORDS.split())
+    done = process("audit", *WORDS.split(), folder=folder)
     assert done.returncode == 0
     assert done.stdout.startswith("claim: (4.75396, 1e-05)-DP by Hidden-state GD")
     assert "re-derived by independent code: epsilon 4.75396" in done.stdout
@@ -150,8 +142,8 @@ def test_where_no_adversary_is_known_the_reason_is_told(here: Here) -> None:
 
 def test_a_claim_below_its_own_proof_is_a_violation(folder: Path, here: Here) -> None:
     honest = certify(RUN, 1e-5)
-    forged: Certificate = replace(honest, claimed_epsilon=honest.claimed_epsilon / 2)
-    (folder / "forged.json").write_text(forged.to_json(), encoding="utf-8")
+    lower = forged(honest.to_dict(), claimed_epsilon=honest.claimed_epsilon / 2)
+    (folder / "forged.json").write_text(json.dumps(lower), encoding="utf-8")
     found = here.answer("forged.json")
     assert found["verdict"] == "violated"
     assert found["verification"]["ok"] is False
@@ -163,18 +155,19 @@ def test_a_claim_below_its_own_proof_is_a_violation(folder: Path, here: Here) ->
 
 def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here: Here) -> None:
     right = here.answer("certificate.json", "--trainer", "my_training:train", *TRAINED)
-    assert right["verdict"] == right["trainer"]["verdict"] == "not violated"
-    done = audit(
-        folder,
+    assert right["verdict"] == right["trainer"]["content"]["verdict"] == "not violated"
+    done = process(
+        "audit",
         "certificate.json",
         *("--trainer", "my_training:quiet", *TRAINED),
         *("-o", "report.json", "--picture", "audit.png"),
+        folder=folder,
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.endswith("verdict: violated: the trainer leaks more than is claimed\n")
     assert (folder / "audit.png").read_bytes().startswith(b"\x89PNG")
     written = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    report = AuditReport.from_json(json.dumps(written["trainer"]))
+    report = AuditReport.from_json(json.dumps(written["content"]["trainer"]))
     assert report.violated
     assert (report.runs, report.seed) == (2000, 1)
 
@@ -182,9 +175,11 @@ def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here:
 def test_one_run_at_a_time_and_a_pair_of_ones_own(here: Here) -> None:
     words = ("certificate.json", "--pair", "my_training:pair", "--runs", "100", "--seed", "3")
     found = here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
-    assert found["trainer"]["runs"] == 100
-    assert found["trainer"]["confidence"] == 0.9
-    assert found == here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
+    report = found["trainer"]["content"]
+    assert report["runs"] == 100
+    assert report["confidence"] == 0.9
+    again = here.answer(*words, "--trainer", "my_training:one_run", "--confidence", "0.9")
+    assert again["trainer"]["content"] == report
 
 
 @pytest.mark.parametrize(
@@ -230,8 +225,8 @@ def test_bad_requests_end_in_one_line(words: str, message: str, here: Here) -> N
 
 def test_an_altered_certificate_is_refused(folder: Path, here: Here) -> None:
     found = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
-    found["claimed_epsilon"] = 1.0
-    (folder / "altered.json").write_text(json.dumps(found), encoding="utf-8")
+    altered = json.dumps(changed(found, claimed_epsilon=1.0))
+    (folder / "altered.json").write_text(altered, encoding="utf-8")
     code, _, errors = here.audit("altered.json")
     assert code == 2
     assert "altered after it was made" in errors

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dplateau.cli import main
+from forging import forged
 
 RUN = ["gd", "--n", "100", "--steps", "4", "--noise-multiplier", "10", "--release", "all"]
 
@@ -113,13 +114,11 @@ def test_bad_input_is_one_line(
 def test_a_certificate_that_does_not_verify_is_refused_and_on_record(
     tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dplateau.ground.sealed import resealed
-
     book = str(tmp_path / "a.ledger")
     assert run(["ledger", "init", book, "--epsilon", "5", "--delta", "1e-5"], capsys)[0] == 0
     found = json.loads(certificate.read_text())
-    found["claimed_epsilon"] *= 0.5
-    certificate.write_text(json.dumps(resealed(found)))
+    half = found["content"]["claim"]["epsilon"] / 2
+    certificate.write_text(json.dumps(forged(found, claimed_epsilon=half)))
     code, _, err = run(["ledger", "spend", book, str(certificate)], capsys)
     assert code == 1
     assert "not verified" in err

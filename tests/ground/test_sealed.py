@@ -1,7 +1,8 @@
-"""The envelope is a contract: texts of earlier releases must stay readable."""
+"""The envelope is a contract: docs/format.md states it, and these tests hold it."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,66 +11,125 @@ from dplateau.errors import InvalidInput
 from dplateau.ground.sealed import (
     CERTIFICATE,
     COMPOSITION,
+    ENVELOPE,
     KINDS,
     MIXING,
     Kind,
+    Stamp,
     from_text,
     open_sealed,
     resealed,
     seal,
 )
 
-# Of the content below: computed once by the three separate functions that this one took over.
-DIGESTS = {
-    CERTIFICATE: "e7c251617f454af70e9c658c63db98d74511db3b8bcf9e9684e4ca00ae578d29",
-    COMPOSITION: "1421a43c247d97ee5cd2909d33a558f774e7d0b20e12da3d5f7f8a5794981052",
-    MIXING: "031d871faca8196be6be07e7d02798d442c9312c9b46940dfa317e509a1d3ad1",
-}
+STAMP = Stamp("2026-01-31T12:00:00Z", "0.2.0")
+# Of the content below, by `sha256sum` over the canonical JSON typed by hand.
+DIGEST = "7a92910d5ad8133c20f7c2c3d0fbb0abc1000e2516ee105474b238e7959fb01b"
 
 
 def content(kind: Kind) -> dict[str, Any]:
     return {name: [place, 0.1] for place, name in enumerate(kind.fields)}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_digests_never_change(kind: Kind) -> None:
-    assert seal(kind, content(kind))["digest"] == DIGESTS[kind]
+def sealed(kind: Kind) -> dict[str, Any]:
+    return seal(kind, content(kind), STAMP)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_digests_never_change() -> None:
+    assert sealed(MIXING)["digest"] == DIGEST
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.title)
 def test_what_was_sealed_opens_as_its_own_kind_only(kind: Kind) -> None:
-    found = seal(kind, content(kind))
-    assert open_sealed(found, kind) == found
-    assert open_sealed({**found, "carried_along": 1}, kind)
+    found = sealed(kind)
+    assert tuple(found) == ENVELOPE
+    assert open_sealed(found, kind) == (content(kind), STAMP)
     for other in set(KINDS) - {kind}:
-        with pytest.raises(InvalidInput, match=f"not a {other.name}: the text lacks 'schema'"):
+        with pytest.raises(InvalidInput, match=f"not a {other.title}: the text lacks 'kind'"):
             open_sealed(found, other)
 
 
 @pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in kind.fields])
 def test_every_field_is_sealed_and_needed(kind: Kind, name: str) -> None:
-    found = seal(kind, content(kind))
-    with pytest.raises(InvalidInput, match=f"the {kind.name} was altered"):
-        open_sealed({**found, name: None}, kind)
-    found.pop(name)
-    with pytest.raises(InvalidInput, match=f"not a whole {kind.name}: it lacks '{name}'"):
+    found = sealed(kind)
+    with pytest.raises(InvalidInput, match=f"the {kind.title} was altered"):
+        open_sealed({**found, "content": {**found["content"], name: None}}, kind)
+    found["content"].pop(name)
+    with pytest.raises(InvalidInput, match=f"not a whole {kind.title}: it lacks '{name}'"):
         open_sealed(resealed(found), kind)
 
 
-@pytest.mark.parametrize("version", [0, 2, True, 1.0, "1", None])
-def test_other_versions_are_refused_under_a_fitting_digest(version: Any) -> None:
-    found = resealed({**seal(MIXING, content(MIXING)), "schema_version": version})
-    with pytest.raises(InvalidInput, match="this release reads 1"):
-        open_sealed(found, MIXING)
+@pytest.mark.parametrize(
+    "change", [{"date": "2026-01-31T12:00:01Z"}, {"library": "0.3.0"}, {"digest": None}]
+)
+def test_the_stamp_is_sealed(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="altered after it was made"):
+        open_sealed({**sealed(CERTIFICATE), **change}, CERTIFICATE)
 
 
-@pytest.mark.parametrize("found", [None, 3, [], {}, {"schema": []}])
-def test_what_has_no_kind_is_refused(found: Any) -> None:
-    with pytest.raises(InvalidInput, match="not a certificate: the text lacks 'schema'"):
+@pytest.mark.parametrize("name", [name for name in ENVELOPE if name not in ("kind", "format")])
+def test_every_part_of_the_envelope_is_needed(name: str) -> None:
+    found = sealed(CERTIFICATE)
+    del found[name]
+    with pytest.raises(InvalidInput, match=f"it lacks '{name}'"):
         open_sealed(found, CERTIFICATE)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[" * 100_000])
+def test_nothing_stands_outside_the_digest() -> None:
+    found = sealed(CERTIFICATE)
+    with pytest.raises(InvalidInput, match="'total_epsilon' stands outside its content"):
+        open_sealed({**found, "total_epsilon": 0.01}, CERTIFICATE)
+    more = {**found, "content": {**found["content"], "total_epsilon": 0.01}}
+    with pytest.raises(InvalidInput, match="format 2 knows no field 'total_epsilon'"):
+        open_sealed(resealed(more), CERTIFICATE)
+
+
+@pytest.mark.parametrize(
+    ("version", "advice"),
+    [
+        (1, "format 1 was never part of a release: make the mixing certificate again"),
+        (3, r"read it with the dplateau that wrote it \(0.2.0\) or a later one"),
+        (True, "reads format 2"),
+        (2.0, "reads format 2"),
+        ("2", "reads format 2"),
+        (None, "reads format 2"),
+    ],
+)
+def test_other_formats_are_refused_under_a_fitting_digest(version: Any, advice: str) -> None:
+    found = resealed({**sealed(MIXING), "format": version})
+    with pytest.raises(InvalidInput, match=f"of format {version!r}; dplateau .*{advice}"):
+        open_sealed(found, MIXING)
+
+
+def test_the_first_format_is_known_by_its_own_envelope() -> None:
+    old = {"schema": "dplateau/certificate", "schema_version": 1, "claimed_epsilon": 1.0}
+    with pytest.raises(InvalidInput, match=r"a certificate of format 1; .* make the certificate"):
+        open_sealed(old, CERTIFICATE)
+
+
+@pytest.mark.parametrize("date", [None, 3, "", "2026-01-31", "2026-02-31T12:00:00Z", "x" * 20])
+def test_dates_are_dates(date: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"a date \(UTC\)"):
+        open_sealed(resealed({**sealed(MIXING), "date": date}), MIXING)
+
+
+@pytest.mark.parametrize("found", [None, 3, [], {}, {"kind": []}, {"schema": []}])
+def test_what_has_no_kind_is_refused(found: Any) -> None:
+    with pytest.raises(InvalidInput, match="not a certificate: the text lacks 'kind'"):
+        open_sealed(found, CERTIFICATE)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "9" * 5000])
 def test_what_is_no_json_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="not a composition: the text is no JSON"):
         from_text(text, COMPOSITION)
+
+
+def test_a_date_may_be_fixed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1769860800")
+    assert Stamp.now().date == "2026-01-31T12:00:00Z"
+    assert json.dumps(seal(MIXING, content(MIXING), Stamp.now())) == json.dumps(
+        seal(MIXING, content(MIXING), Stamp.now())
+    )
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "tomorrow")
+    assert Stamp.now().date != "2026-01-31T12:00:00Z"

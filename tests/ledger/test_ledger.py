@@ -6,6 +6,7 @@ import math
 import sqlite3
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from dplateau import (
     foreign,
 )
 from dplateau.bounds.registry import bound_named
+from dplateau.certificates.certificate import Claim
 from dplateau.ledger import ledger_in_force
 from dplateau.numerics.normal import gaussian_mu
 
@@ -164,21 +166,25 @@ def test_other_neighbors_and_smaller_units_are_refused_and_larger_units_cover(
 
 def test_a_claim_that_does_not_verify_is_refused(book: Ledger) -> None:
     honest = gaussian(0.3)
-    boasting = Certificate(
-        run=honest.run,
-        bound=honest.bound,
-        claimed_epsilon=honest.claimed_epsilon * 0.9,
-        claimed_delta=honest.claimed_delta,
-        witness=honest.witness,
-        assumptions=honest.assumptions,
-    )
+    boasting = replace(honest, claim=Claim(honest.claimed_epsilon * 0.9, honest.claimed_delta))
     with pytest.raises(SpendRefused, match="not verified"):
         book.spend(boasting, name="too good")
     entry = book.statement().entries[0]
     assert (entry.name, entry.status, entry.left) == ("too good", "refused", 1.0)
 
 
+def test_what_claims_nothing_is_refused_with_its_reason(book: Ledger) -> None:
+    seeded = gaussian(0.3).without_claim("not private (seeded run)")
+    with pytest.raises(SpendRefused, match=r"not private \(seeded run\)"):
+        book.spend(seeded)
+    assert statuses(book) == ["refused"]
+
+
 def test_a_ledger_pays_for_claims_only(book: Ledger) -> None:
+    for part in (gaussian(0.1), compose([gaussian(0.1)], 1e-5)):
+        with pytest.raises(SpendRefused, match=r"claims nothing: not private \(seeded run\)"):
+            book.spend(part.without_claim("not private (seeded run)"))
+    assert statuses(book) == ["refused", "refused"]
     with pytest.raises(InvalidInput, match="got NoneType"):
         book.spend(None)  # type: ignore[arg-type]
 

@@ -69,7 +69,7 @@ ONLY_IN = {
     "rich": ("cli",),
     "dp_accounting": ("verify",),
     "numba": ("ground.compiled",),
-    "cryptography": ("engines",),
+    "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
     "pyarrow": ("engines.sources", "tables"),
 }
@@ -77,7 +77,7 @@ ONLY_IN = {
 # All that these rooms may import from outside, the standard library apart.
 OUTSIDE = {
     "errors": (),
-    "ground": ("numpy", "numba"),
+    "ground": ("numpy", "numba", "cryptography"),
     "verify": ("numpy", "scipy", "mpmath", "dp_accounting"),
 }
 

@@ -280,7 +280,7 @@ def altered(found: MixingCertificate, change: Any) -> dict[str, Any]:
     from dplateau.ground.sealed import resealed
 
     body = json.loads(found.to_json())
-    change(body)
+    change(body["content"])
     return resealed(body)
 
 
@@ -293,11 +293,11 @@ def _more_blocks(body: dict[str, Any]) -> None:
 
 
 def _smaller_claim(body: dict[str, Any]) -> None:
-    body["claimed_tv"] *= 0.99
+    body["claim"]["total_variation"] *= 0.99
 
 
 def _larger_claim(body: dict[str, Any]) -> None:
-    body["claimed_tv"] *= 1.5
+    body["claim"]["total_variation"] *= 1.5
 
 
 def _wider_body(body: dict[str, Any]) -> None:
@@ -313,7 +313,7 @@ def _other_class(body: dict[str, Any]) -> None:
 
 
 def _fewer_steps(body: dict[str, Any]) -> None:
-    body["steps"] -= 1
+    body["claim"]["steps"] -= 1
 
 
 def _momentum(body: dict[str, Any]) -> None:
@@ -342,7 +342,7 @@ def test_an_altered_claim_is_not_verified(change: Any) -> None:
     assert not verdict.checks[-1].ok
 
 
-@pytest.mark.parametrize("found", [None, [], {}, {"schema": "dplateau/mixing-certificate"}])
+@pytest.mark.parametrize("found", [None, [], {}, {"kind": "dplateau/mixing-certificate"}])
 def test_nonsense_is_not_verified(found: Any) -> None:
     assert not verify_mixing(found).ok
 
@@ -350,8 +350,10 @@ def test_nonsense_is_not_verified(found: Any) -> None:
 def test_reading_refuses_what_was_altered() -> None:
     text = certify_mixing(chain(SMOOTH), tv=0.1).to_json()
     with pytest.raises(InvalidInput, match="digest"):
-        MixingCertificate.from_json(text.replace('"claimed_tv": 0.0', '"claimed_tv": 0.00'))
+        MixingCertificate.from_json(
+            text.replace('"total_variation": 0.0', '"total_variation": 0.00')
+        )
     with pytest.raises(InvalidInput, match="no JSON"):
         MixingCertificate.from_json("{")
-    with pytest.raises(InvalidInput, match="schema"):
+    with pytest.raises(InvalidInput, match="lacks 'kind'"):
         MixingCertificate.from_json("{}")

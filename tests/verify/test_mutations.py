@@ -22,6 +22,7 @@ import pytest
 from dplateau.algorithms import (
     Ball,
     Body,
+    Checkpoints,
     CyclicSGD,
     LossGeometry,
     NoisyGD,
@@ -89,9 +90,9 @@ HARMLESS = {
     # What follows changes epsilon by less than the tolerance of compositions: a delta two percent
     # larger, a step more or fewer, a level that absorbs a little more or is still enough, another
     # split of the noise, a start that moves within the tolerance of its chances.
-    "pld_composition": ("claimed_delta", "run.steps"),
+    "pld_composition": ("claim.delta", "run.steps"),
     "poisson_*": (
-        "claimed_delta",
+        "claim.delta",
         "run.steps",
         "run.n",
         "run.batch_size",
@@ -102,7 +103,7 @@ HARMLESS = {
         "witness.batch_cap",
     ),
     "fixed_size_averaged": (
-        "claimed_delta",
+        "claim.delta",
         "run.steps",
         "run.n",
         # More noise: the plan absorbs more than it has to, and swaps are smaller than planned for.
@@ -118,7 +119,7 @@ HARMLESS = {
     # A larger claim is true too, and claims may round laws of uses up further than the verifier.
     # Edges a lag further on are another proof, next to as good.
     "poisson_blocks*": (
-        "claimed_epsilon",
+        "claim.epsilon",
         "run.noise_multiplier",
         "run.learning_rate",
         "run.domain.*",
@@ -126,10 +127,31 @@ HARMLESS = {
         "witness.batch_floor",
         "witness.edges.*",
     ),
+    "checkpoints_poisson": (
+        "claimed_epsilon",
+        "claimed_delta",
+        "run.noise_multiplier",
+        "run.learning_rate",
+        "run.n",
+        "run.batch_size",
+        "witness.stretches.*.witness.batch_cap",
+        "witness.stretches.*.witness.batch_floor",
+        "witness.stretches.*.witness.extra_delta",
+        "witness.stretches.*.witness.edges.*",
+    ),
+    # Levels that cover what fewer or quieter uses cost cover it still.
+    "checkpoints_shuffled": (
+        "run.noise_multiplier",
+        "run.learning_rate",
+        "run.steps",
+        "run.release.every",
+        "witness.levels.*",
+        "witness.shares.*",
+    ),
     # Enough steps have been taken for one more or fewer not to matter.
     "fixed_size_recursion": ("run.steps",),
     # Laplace noise has an epsilon at delta = 0 already.
-    "one_pass_laplace": ("claimed_delta",),
+    "one_pass_laplace": ("claim.delta",),
     # With the noise stated on the gradient, the step's length is no part of these claims.
     "mixing_rdp": ("run.learning_rate",),
     "random_stop_rdp": ("run.learning_rate", "witness.orders.*"),
@@ -139,14 +161,14 @@ HARMLESS = {
     # The plateau is the same for every number of steps; noise in units of the gradient leaves it.
     "asoodeh_diaz_closed": ("run.steps",),
     "*_modulus": (
-        "claimed_delta",
+        "claim.delta",
         "run.steps",
         "run.n",
         "witness.swap_share",
         "witness.blocks.*.1",
     ),
     "*_split": (
-        "claimed_delta",
+        "claim.delta",
         "run.steps",
         "run.n",
         "witness.swap_share",
@@ -193,21 +215,22 @@ def altered(found: Found, path: Path, up: bool) -> Found:
 
 
 def harmless(bound: str, path: Path) -> bool:
-    name = ".".join(map(str, path))
+    name = ".".join(map(str, path)).removeprefix("content.")
     known = (places for pattern, places in HARMLESS.items() if fnmatch(bound, pattern))
     return any(fnmatch(name, place) for places in known for place in places)
 
 
 def still_proved(found: Found) -> bool:
     """Return whether the library's own evaluation of the altered proof gives the claim."""
-    bound, run = bound_named(found["bound"]), run_from_dict(found["run"])
+    content = found["content"]
+    bound, run = bound_named(content["bound"]), run_from_dict(content["run"])
     if bound.refusal(run) is not None:
         return False
-    epsilon = bound.curve(run, found["witness"]).epsilon(found["claimed_delta"])
+    epsilon = bound.curve(run, content["witness"]).epsilon(content["claim"]["delta"])
     composed = bound.name.startswith(("pld", "poisson", "fixed"))
     # The library's own grids are coarser than the verifier's, its laws of uses most of all.
     slack = 0.06 if "blocks" in bound.name else 5e-3 if composed else 1e-8
-    return epsilon <= found["claimed_epsilon"] * (1 + slack)
+    return epsilon <= content["claim"]["epsilon"] * (1 + slack)
 
 
 def attack(found: Found, rng: random.Random, most: int = 10**9) -> Counter[str]:
@@ -218,7 +241,7 @@ def attack(found: Found, rng: random.Random, most: int = 10**9) -> Counter[str]:
     assert verify(found).ok
     outcome: Counter[str] = Counter()
     for path in some_of_each_kind(list(numbers(found)), rng, most):
-        both = path[0] in ("claimed_epsilon", "claimed_delta")
+        both = path[:2] == ("content", "claim")
         for up in (True, False) if both else (rng.random() < 0.5,):
             forged = altered(found, path, up)
             assert not verify(forged).ok, path
@@ -227,8 +250,9 @@ def attack(found: Found, rng: random.Random, most: int = 10**9) -> Counter[str]:
                 outcome["rejected"] += 1
                 continue
             outcome["accepted"] += 1
-            assert harmless(found["bound"], path), (found["bound"], path, up)
-            assert still_proved(forged), (found["bound"], path, up)
+            bound = found["content"]["bound"]
+            assert harmless(bound, path), (bound, path, up)
+            assert still_proved(forged), (bound, path, up)
     return outcome
 
 
@@ -304,7 +328,7 @@ def closed_certificates(chunk: int) -> tuple[Found, ...]:
         except NotApplicable:
             continue
         # An epsilon of zero would be true of many other numbers too.
-        if made["claimed_epsilon"] > 1e-3:
+        if made["content"]["claim"]["epsilon"] > 1e-3:
             found.append(made)
     return tuple(found)
 
@@ -327,6 +351,7 @@ STEPS: Found = {"learning_rate": 0.5, "l2": 0.2, "loss": SMOOTH, "release": "las
 SAMPLED: Found = {"n": 200, "batch_size": 10, "steps": 60, "noise_multiplier": 3.0, **STEPS}
 BOUNDED: Found = {**STEPS, "domain": Ball(0.2)}
 STOPPED: Found = {**BOUNDED, "release": "random_stop"}
+EVERY_SEVEN: Found = {"release": Checkpoints(every=7)}
 MILD = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.02))
 OTHERS: dict[str, Run] = {
     "rdp_composition": NoisySGD(**{**SAMPLED, "release": "all"}),
@@ -375,6 +400,21 @@ OTHERS: dict[str, Run] = {
     "mixing_rdp": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **BOUNDED),
     "shuffled_pass": CyclicSGD(
         n=31, batch_size=3, epochs=1, order="shuffle_once", noise_std=0.5, **BOUNDED
+    ),
+    "checkpoints_full_batch": NoisyGD(
+        n=50, steps=40, noise_multiplier=4.0, **{**STEPS, "release": Checkpoints(every=12)}
+    ),
+    "checkpoints_poisson": NoisySGD(**{**SAMPLED, "release": Checkpoints(at=[20, 45])}),
+    "checkpoints_ordered": CyclicSGD(
+        n=19, batch_size=5, steps=18, noise_multiplier=2.0, **{**BOUNDED, **EVERY_SEVEN}
+    ),
+    "checkpoints_shuffled": CyclicSGD(
+        n=19,
+        batch_size=5,
+        steps=18,
+        order="shuffle_once",
+        noise_multiplier=2.0,
+        **{**STEPS, **EVERY_SEVEN},
     ),
     "random_stop_contraction": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),
     "random_stop_lipschitz": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+import forging
 from catalogue import RUNS, STEPS
 from dplateau.algorithms import Ball, CyclicSGD, LossGeometry, NoisyGD, Run
 from dplateau.bounds.registry import BOUNDS, bound_named
-from dplateau.certificates import Certificate, certify
+from dplateau.certificates import Certificate, certify, compose
 from dplateau.certificates.certify import ask, certificate_of
 from dplateau.cli import main
 from dplateau.errors import InvalidInput
@@ -71,9 +72,23 @@ def test_long_runs_are_confirmed(steps: int) -> None:
         assert verdict.ok, str(verdict)
 
 
-def test_a_report_that_carries_a_certificate_is_read() -> None:
+def test_nothing_stands_beside_a_certificate_in_its_envelope() -> None:
     found = certificate(RUNS["cyclic"], "cyclic_contraction").to_dict()
-    assert verify({**found, "bounds": [], "varied": "noise"}).ok
+    assert failed(verify({**found, "total_epsilon": 0.01})) == "envelope"
+    assert failed(verify(resealed({**found, "total_epsilon": 0.01}))) == "envelope"
+
+
+def test_a_certificate_that_claims_nothing_fails_with_its_reason() -> None:
+    honest = certificate(RUNS["cyclic"], "cyclic_contraction")
+    verdict = honest.without_claim("not private (seeded run)").verify()
+    assert failed(verdict) == "claim"
+    assert verdict.checks[-1].detail == "not private (seeded run)"
+    assert "NOT verified" in str(verdict)
+    both = forging.forged(honest.to_dict(), no_claim="not private (seeded run)")
+    assert failed(verify(both)) == "claim"
+    released = compose([honest, honest], 1e-5).without_claim("not private (seeded run)")
+    assert failed(released.verify()) == "claim"
+    assert "(0.5" not in str(released)
 
 
 # ---- what is not to be confirmed ----------------------------------------------------------------
@@ -82,8 +97,7 @@ def test_a_report_that_carries_a_certificate_is_read() -> None:
 def forged(run: str, bound: str, /, **changes: Any) -> Found:
     """Return a certificate with other contents and a digest to match."""
     found = json.loads(certificate(RUNS[run], bound).to_json())
-    found.update(changes)
-    return resealed(found)
+    return forging.forged(found, **changes)
 
 
 def failed(verdict: Verification) -> str:
@@ -149,9 +163,8 @@ def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
         release="last",
     )
     cyclic = run.replace(order="cyclic")
-    found = json.loads(certificate(cyclic, "cyclic_contraction").to_json())
-    found["run"] = run.to_dict()
-    assert failed(verify(resealed(found))) == "whole epochs"
+    found = certificate(cyclic, "cyclic_contraction").to_dict()
+    assert failed(verify(forging.forged(found, run=run.to_dict()))) == "whole epochs"
 
 
 @pytest.mark.parametrize("run", ["full batch", "Poisson, short"])
@@ -179,8 +192,17 @@ def test_smaller_claims_are_refused(run: str) -> None:
         {"claimed_delta": 0.0},
         {"claimed_delta": 1.0},
         {"claimed_delta": [1e-5]},
-        {"schema_version": 2},
-        {"schema_version": True},
+        {"format": 1},
+        {"format": 3},
+        {"format": True},
+        {"date": "yesterday"},
+        {"library": 2},
+        {"content": []},
+        {"no_claim": "not private (seeded run)"},
+        {"claim": None},
+        {"claim": [1.0, 1e-5]},
+        {"files": {"model.json": "abc"}},
+        {"files": None},
         {"bound": "magic"},
         {"bound": 3},
         {"bound": ["gd_contraction"]},
@@ -223,7 +245,7 @@ JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"bloc
     ],
 )
 def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:
-    honest = json.loads(certificate(RUNS[run], bound).to_json())
+    honest = json.loads(certificate(RUNS[run], bound).to_json())["content"]
     for place, name in enumerate(honest["witness"]):
         # Split noise takes a second to derive: each of its numbers meets other junk, not all of it.
         split = bound in ("poisson_blocks_replace", "fixed_size_modulus")
@@ -235,7 +257,7 @@ def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:
         failed(verify(forged(run, bound, witness=shorter)))
 
 
-@pytest.mark.parametrize("found", [None, 3, "text", [], {}, {"schema": "dplateau/certificate"}])
+@pytest.mark.parametrize("found", [None, 3, "text", [], {}, {"kind": "dplateau/certificate"}])
 def test_what_is_no_certificate_is_a_failed_check(found: Any) -> None:
     failed(verify(found))
 
@@ -267,7 +289,7 @@ def test_the_command_confirms(file: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_the_command_rejects(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(file.read_text(encoding="utf-8"))
-    found["claimed_epsilon"] *= 0.5
+    found["content"]["claim"]["epsilon"] *= 0.5
     file.write_text(json.dumps(found), encoding="utf-8")
     assert called(str(file)) == 1
     assert "FAIL digest" in capsys.readouterr().out
@@ -282,9 +304,9 @@ def test_the_command_rejects(file: Path, capsys: pytest.CaptureFixture[str]) -> 
         "",
         "no JSON",
         "[1, 2, 3]",
-        '{"schema": "other"}',
-        '{"schema": "dplateau/certificate", "claimed_epsilon": NaN}',
-        '{"schema": "dplateau/certificate", "claimed_epsilon": ' + "9" * 5000 + "}",
+        '{"kind": "other"}',
+        '{"kind": "dplateau/certificate", "format": NaN}',
+        '{"kind": "dplateau/certificate", "format": ' + "9" * 5000 + "}",
         "[" * 100_000,
     ],
 )
@@ -346,8 +368,8 @@ def test_claims_about_groups_are_rederived(name: str) -> None:
         made = certificate_of(run, 1e-5, [found])
         verdict = made.verify()
         assert verdict.ok, str(verdict)
-        smaller = json.loads(made.to_json()) | {"claimed_epsilon": made.claimed_epsilon * 0.99}
-        refused = verify(resealed(smaller))
+        lower = forging.forged(made.to_dict(), claimed_epsilon=made.claimed_epsilon * 0.99)
+        refused = verify(lower)
         assert failed(refused) == "epsilon is proved", bound.name
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dplateau.audit.adversary import search_adversary
 from dplateau.errors import NotApplicable
+from dplateau.ground.sealed import AUDIT, Stamp, seal
 
 if TYPE_CHECKING:
     from dplateau.audit.adversary import Effort
@@ -48,13 +49,10 @@ class Findings:
         return self.certificate.claimed_epsilon / self.needed if self.needed else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready data."""
-        return {
+        """Return JSON-ready data, sealed."""
+        content = {
             "verdict": "violated" if self.contradicted else "not violated",
-            "claimed_epsilon": self.certificate.claimed_epsilon,
-            "claimed_delta": self.certificate.claimed_delta,
-            "bound": self.certificate.bound,
-            "run": self.certificate.run.to_dict(),
+            "certificate": self.certificate.to_dict(),
             "verification": self.verification.to_dict(),
             "lower_bound": self.needed,
             "no_lower_bound": self.no_lower_bound,
@@ -62,6 +60,7 @@ class Findings:
             "ratio": self.ratio,
             "trainer": None if self.report is None else self.report.to_dict(),
         }
+        return seal(AUDIT, content, Stamp.now())
 
     def __str__(self) -> str:
         """Show claim, lower bound, ratio and verdict in plain lines."""

@@ -8,9 +8,9 @@ fixed before, and the stated confidence is honest whatever the score.
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
 from typing import Any, Literal
 
 import numpy as np
@@ -30,6 +30,7 @@ from dplateau.audit.monte_carlo_rates import (
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.sealed import TRAINER_AUDIT, Stamp, from_text, open_sealed, seal, to_text
 from dplateau.ground.types import FloatArray
 
 Trainer = Callable[..., Any]
@@ -331,9 +332,6 @@ def _checked_direction(direction: FloatArray, width: int) -> FloatArray:
 
 # ---- the report ---------------------------------------------------------------------------------
 
-SCHEMA = "dplateau/audit-report"
-SCHEMA_VERSION = 1
-
 
 @dataclass(frozen=True)
 class AuditReport:
@@ -359,6 +357,7 @@ class AuditReport:
     gdp_estimate: float
     power: DetectableLeak
     points: tuple[ThresholdResult, ...]
+    stamp: Stamp = field(default_factory=Stamp.now, compare=False)
 
     @property
     def worst(self) -> ThresholdResult:
@@ -376,47 +375,36 @@ class AuditReport:
         return "violated" if self.violated else "not violated"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready data."""
-        return {
-            "schema": SCHEMA,
-            "schema_version": SCHEMA_VERSION,
+        """Return JSON-ready data, sealed."""
+        fields = {item.name: getattr(self, item.name) for item in dataclass_fields(self)}
+        own = {name: value for name, value in fields.items() if name != "stamp"}
+        content = {
+            **own,
             "verdict": self.verdict,
-            **asdict(self),
+            "power": asdict(self.power),
             "points": [asdict(point) for point in self.points],
         }
+        return seal(TRAINER_AUDIT, content, self.stamp)
 
     def to_json(self) -> str:
         """Return JSON text; floats keep every digit."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+        return to_text(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> AuditReport:
-        """Read what :meth:`to_json` wrote."""
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidInput(f"not an audit report: the text is no JSON ({error})") from None
-        if not isinstance(found, dict) or found.get("schema") != SCHEMA:
-            raise InvalidInput(f"not an audit report: the text lacks 'schema': '{SCHEMA}'")
-        if found.get("schema_version") != SCHEMA_VERSION:
-            raise InvalidInput(
-                f"audit report of schema version {found.get('schema_version')!r}; "
-                f"this release reads {SCHEMA_VERSION}"
-            )
-        missing = [name for name in cls.__dataclass_fields__ if name not in found]
-        if missing:
-            raise InvalidInput(f"not a whole audit report: it lacks {missing[0]!r}")
-        fields: dict[str, Any] = {name: found[name] for name in cls.__dataclass_fields__}
+        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
+        content, stamp = open_sealed(from_text(text, TRAINER_AUDIT), TRAINER_AUDIT)
+        fields = {name: value for name, value in content.items() if name != "verdict"}
         try:
             fields["power"] = DetectableLeak(**fields["power"])
             fields["points"] = tuple(ThresholdResult(**point) for point in fields["points"])
-            report = cls(**fields)
+            report = cls(**fields, stamp=stamp)
             verdict = report.verdict
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"not a whole audit report: {error}") from None
-        if verdict != found.get("verdict"):
+        if verdict != content["verdict"]:
             raise InvalidInput(
-                f"the audit report was altered: it says {found.get('verdict')!r}, "
+                f"the audit report was altered: it says {content['verdict']!r}, "
                 f"its counts say {verdict!r}"
             )
         return report

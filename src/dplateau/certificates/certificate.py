@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds.base import Assumption, Bound, Witness
@@ -12,36 +15,72 @@ from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.sealed import CERTIFICATE, from_text, open_sealed, seal, to_text
+from dplateau.ground.sealed import CERTIFICATE, Kind, Stamp, from_text, open_sealed, seal, to_text
 
 if TYPE_CHECKING:
     from dplateau.verify import Verification
 
 
 @dataclass(frozen=True)
-class Certificate:
-    """``run`` is (claimed_epsilon, claimed_delta)-private, by the bound named ``bound``.
+class Claim:
+    """(epsilon, delta)-differential privacy."""
 
-    ``witness`` holds the theorem's free choices: with it anyone can re-derive the claim, and
-    :meth:`verify` does so without the code that found it.
+    epsilon: float
+    delta: float
+
+    def __str__(self) -> str:
+        """Show both numbers."""
+        return f"({self.epsilon:.6g}, {self.delta:g})-DP"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed(ABC):
+    """What certificates and compositions share: a claim, or the reason why there is none.
+
+    ``no_claim`` says why nothing is claimed, for instance "not private (seeded run)": ``claim`` is
+    None then, no number can be read off, and verifying fails with that reason. ``files`` maps the
+    names of the files that the claim is about to their SHA-256. ``stamp`` says when and by which
+    version the claim was made, and does not count when claims are compared.
     """
 
-    run: Run
-    bound: str
-    claimed_epsilon: float
-    claimed_delta: float
-    witness: Witness
-    assumptions: tuple[Assumption, ...]
+    claim: Claim | None
+    no_claim: str | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+    stamp: Stamp = field(default_factory=Stamp.now, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a claim beside a reason for none, and neither."""
+        if (self.claim is None) == (self.no_claim is None):
+            raise InvalidInput("state a claim, or in no_claim the reason why there is none")
+
+    @property
+    def claimed_epsilon(self) -> float:
+        """The epsilon of the claim; refused if there is none."""
+        return self._stated().epsilon
+
+    @property
+    def claimed_delta(self) -> float:
+        """The delta of the claim; refused if there is none."""
+        return self._stated().delta
+
+    def _stated(self) -> Claim:
+        if self.claim is None:
+            raise NotApplicable(f"nothing is claimed: {self.no_claim}")
+        return self.claim
+
+    @property
+    def headline(self) -> str:
+        """The claim in a few words, or why there is none."""
+        return str(self.no_claim if self.claim is None else self.claim)
 
     @cached_property
     def curve(self) -> PrivacyCurve:
-        """The whole privacy curve that the same proof gives."""
-        return self.theorem.curve_for(self.run, self.witness)
+        """The whole privacy curve that the same proof gives; refused if nothing is claimed."""
+        self._stated()
+        return self._proved_curve()
 
-    @property
-    def theorem(self) -> Bound:
-        """The bound itself."""
-        return bound_named(self.bound)
+    @abstractmethod
+    def _proved_curve(self) -> PrivacyCurve: ...
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon that this proof gives at another delta."""
@@ -54,6 +93,55 @@ class Certificate:
     def tradeoff(self, fpr: float) -> float:
         """Return a lower bound on any attack's false-negative rate at that false-positive rate."""
         return self.curve.tradeoff(fpr)
+
+    def with_files(self, files: Mapping[str, bytes]) -> Self:
+        """Return the same claim about files with these names and contents, kept as SHA-256."""
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+        return replace(self, files=hashes)
+
+    def verify(self) -> Verification:
+        """Re-derive the claim by code that shares nothing with the code that found it."""
+        from dplateau.verify import verify
+
+        return verify(self.to_dict())
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data, sealed."""
+
+    def to_json(self) -> str:
+        """Return JSON text; floats keep every digit."""
+        return to_text(self.to_dict())
+
+    def _claim_content(self) -> dict[str, Any]:
+        claim = self.claim
+        return {
+            "claim": None if claim is None else {"epsilon": claim.epsilon, "delta": claim.delta},
+            "no_claim": self.no_claim,
+            "files": dict(self.files),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate(Claimed):
+    """``run`` is (claim.epsilon, claim.delta)-private, by the bound named ``bound``.
+
+    ``witness`` holds the theorem's free choices: with it anyone can re-derive the claim, and
+    :meth:`verify` does so without the code that found it.
+    """
+
+    run: Run
+    bound: str
+    witness: Witness
+    assumptions: tuple[Assumption, ...]
+
+    def _proved_curve(self) -> PrivacyCurve:
+        return self.theorem.curve_for(self.run, self.witness)
+
+    @property
+    def theorem(self) -> Bound:
+        """The bound itself."""
+        return bound_named(self.bound)
 
     def rdp(self, alpha: float) -> float:
         """Return a bound on the Rényi divergence of order ``alpha``, or refuse and say why."""
@@ -70,67 +158,74 @@ class Certificate:
             )
         return self.curve.group(size)
 
+    def without_claim(self, reason: str) -> Certificate:
+        """Return the same paper with nothing claimed, for instance because the run was seeded."""
+        return replace(self, claim=None, no_claim=reason)
+
     def citation(self) -> str:
         """Return BibTeX of what to cite for this claim."""
         return self.theorem.citation.bibtex()
 
-    def verify(self) -> Verification:
-        """Re-derive the claim by code that shares nothing with the code that found it."""
-        from dplateau.verify import verify
-
-        return verify(self.to_dict())
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as JSON-ready data."""
+        """Return the certificate as JSON-ready data, sealed."""
         content = {
-            "claimed_epsilon": self.claimed_epsilon,
-            "claimed_delta": self.claimed_delta,
+            **self._claim_content(),
             "bound": self.bound,
             "run": self.run.to_dict(),
             "witness": dict(self.witness),
             "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
             "citation": self.theorem.citation.short(),
         }
-        return seal(CERTIFICATE, content)
-
-    def to_json(self) -> str:
-        """Return the certificate as JSON text; floats keep every digit."""
-        return to_text(self.to_dict())
+        return seal(CERTIFICATE, content, self.stamp)
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
+        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
         return cls.from_dict(from_text(text, CERTIFICATE))
 
     @classmethod
     def from_dict(cls, found: Any) -> Certificate:
         """Read what :meth:`to_dict` returned."""
-        found = open_sealed(found, CERTIFICATE)
+        content, stamp = open_sealed(found, CERTIFICATE)
         return cls(
-            run=run_from_dict(_typed(found, "run", dict)),
-            bound=bound_named(found["bound"]).name,
-            claimed_epsilon=checks.nonnegative("claimed_epsilon", found["claimed_epsilon"]),
-            claimed_delta=checks.level("claimed_delta", found["claimed_delta"]),
-            witness=_typed(found, "witness", dict),
-            assumptions=tuple(map(_assumption, _typed(found, "assumptions", list))),
+            **claim_fields(content, CERTIFICATE),
+            run=run_from_dict(_typed(content, "run", dict)),
+            bound=bound_named(content["bound"]).name,
+            witness=_typed(content, "witness", dict),
+            assumptions=tuple(map(_assumption, _typed(content, "assumptions", list))),
+            stamp=stamp,
         )
 
     def __str__(self) -> str:
         """Show the claim in one line, with its unit unless that is one record."""
-        claim = (
-            f"({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP by "
-            f"{self.theorem.title} ({self.theorem.citation.short()})"
-        )
+        if self.claim is None:
+            return self.headline
+        claim = f"{self.claim} by {self.theorem.title} ({self.theorem.citation.short()})"
         most = self.run.group_size
         if most == 1:
             return claim
         return f"{claim}; neighbors differ in all the records of one person, at most {most}"
 
 
-def _typed(found: dict[str, Any], name: str, kind: type[Any]) -> Any:
-    if not isinstance(found[name], kind):
+def claim_fields(content: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+    """Read what :class:`Claimed` holds."""
+    claim, reason, files = content["claim"], content["no_claim"], content["files"]
+    if claim is not None:
+        if not isinstance(claim, dict) or set(claim) != {"epsilon", "delta"}:
+            raise InvalidInput(f"not a {kind.title}: its claim must be an epsilon and a delta")
+        epsilon = checks.nonnegative("epsilon", claim["epsilon"])
+        claim = Claim(epsilon, checks.level("delta", claim["delta"]))
+    if not (reason is None or isinstance(reason, str)):
+        raise InvalidInput(f"not a {kind.title}: 'no_claim' must be a text or null")
+    if not isinstance(files, dict) or not all(isinstance(sha, str) for sha in files.values()):
+        raise InvalidInput(f"not a {kind.title}: 'files' must map names to SHA-256")
+    return {"claim": claim, "no_claim": reason, "files": files}
+
+
+def _typed(content: dict[str, Any], name: str, kind: type[Any]) -> Any:
+    if not isinstance(content[name], kind):
         raise InvalidInput(f"not a certificate: {name!r} must be a JSON {kind.__name__}")
-    return found[name]
+    return content[name]
 
 
 def _assumption(item: Any) -> Assumption:

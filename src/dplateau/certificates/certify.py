@@ -10,7 +10,7 @@ from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound, Witness
 from dplateau.bounds.compositions import base_assumptions
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
-from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.certificate import Certificate, Claim
 from dplateau.certificates.comparison import Comparison, ComparisonRow
 from dplateau.errors import NotApplicable
 from dplateau.ground import checks
@@ -105,10 +105,9 @@ def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certi
     for finding in findings:
         if finding.bound.sound and finding.epsilon is not None:
             return Certificate(
+                claim=Claim(finding.epsilon, delta),
                 run=run,
                 bound=finding.bound.name,
-                claimed_epsilon=finding.epsilon,
-                claimed_delta=delta,
                 witness=finding.witness,
                 assumptions=(*base_assumptions(run), *finding.bound.assumptions_for(run)),
             )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.bounds.base import COMPOSED_MARGIN
-from dplateau.certificates.certificate import Certificate
+from dplateau.certificates.certificate import Certificate, Claim, Claimed
 from dplateau.certificates.composition import (
     METHODS,
     Composition,
@@ -74,7 +74,7 @@ def compose(
         _require_single_records(listed)
         entries = tuple(Entry(part, count, None) for part, count in listed)
         worst = max(_epsilon(part, level) for part, _ in listed)
-        return _smallest([Composition(entries, records, "worst part", worst, level)], level)
+        return _smallest([_claimed(entries, records, "worst part", worst, level)], level)
     found = [f for build in (_gaussian, _losses, _renyi) for f in build(listed, level)]
     claims = [_claim(way, level) for way in found]
     if not any(_clearly_best(claim) for claim in claims):
@@ -102,13 +102,19 @@ class _Found:
 
 def _claim(way: _Found, delta: float) -> Composition:
     epsilon = METHODS[way.method](way.entries).epsilon(delta) * (1 + way.margin)
-    return Composition(way.entries, "same", way.method, epsilon, delta)
+    return _claimed(way.entries, "same", way.method, epsilon, delta)
 
 
 def _rows_claim(entries: tuple[Entry, ...], delta: float) -> Composition:
     """Claim the sum of the parts' epsilons, each with room for its own second derivation."""
     total = math.fsum(entry.count * row_of(entry)[0] for entry in entries) * (1 + 1e-15)
-    return Composition(entries, "same", "basic composition", total, delta)
+    return _claimed(entries, "same", "basic composition", total, delta)
+
+
+def _claimed(
+    entries: tuple[Entry, ...], records: Records, method: str, epsilon: float, delta: float
+) -> Composition:
+    return Composition(claim=Claim(epsilon, delta), entries=entries, records=records, method=method)
 
 
 def _smallest(claims: list[Composition], delta: float) -> Composition:
@@ -139,6 +145,8 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
                 "parts are certificates, compositions and what foreign(...) returns; "
                 f"got {type(part).__name__}"
             )
+        if isinstance(part, Claimed) and part.claim is None:
+            raise NotApplicable(f"a part claims nothing, so all together do not: {part.no_claim}")
     relations = {relation for part in found for relation in relations_of(part)}
     if len({neighbors for neighbors, _ in relations}) > 1:
         raise InvalidInput(
@@ -187,7 +195,8 @@ def _counted(parts: list[Part], *, flat: bool) -> Listed:
                 add(entry.part, count * entry.count)
             return
         if id(part) not in keys:
-            keys[id(part)] = json.dumps(part.to_dict(), sort_keys=True)
+            # What was made twice is the same part, whenever it was made.
+            keys[id(part)] = json.dumps(part.to_dict()["content"], sort_keys=True)
         first, before = found.get(keys[id(part)], (part, 0))
         found[keys[id(part)]] = (first, before + count)
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import TYPE_CHECKING, Any, Literal, Union
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any, Literal, Union
 
 from dplateau.bounds.base import Assumption
-from dplateau.certificates.certificate import Certificate
-from dplateau.certificates.foreign import SCHEMA as FOREIGN
+from dplateau.certificates.certificate import Certificate, Claimed, claim_fields
 from dplateau.certificates.foreign import ForeignPart, law_from_dict, law_to_dict
 from dplateau.curves import (
     BasicCompositionCurve,
@@ -27,10 +26,14 @@ from dplateau.curves import (
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.ground.sealed import CERTIFICATE, COMPOSITION, from_text, open_sealed, seal, to_text
-
-if TYPE_CHECKING:
-    from dplateau.verify import Verification
+from dplateau.ground.sealed import (
+    CERTIFICATE,
+    COMPOSITION,
+    FOREIGN,
+    from_text,
+    open_sealed,
+    seal,
+)
 
 FIXED = Assumption("the parts and their settings were fixed before the first release", "declared")
 DISJOINT = Assumption(
@@ -53,9 +56,9 @@ class Entry:
     law: PrivacyCurve | None
 
 
-@dataclass(frozen=True)
-class Composition:
-    """All parts together are (claimed_epsilon, claimed_delta)-private.
+@dataclass(frozen=True, kw_only=True)
+class Composition(Claimed):
+    """All parts together are (claim.epsilon, claim.delta)-private.
 
     ``records`` says whether the parts see the same records or disjoint ones. The laws of the
     entries are the witness: Gaussian ones, products of pairs, or tables of delta(epsilon), with
@@ -65,8 +68,6 @@ class Composition:
     entries: tuple[Entry, ...]
     records: Records
     method: str
-    claimed_epsilon: float
-    claimed_delta: float
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -85,34 +86,18 @@ class Composition:
         found = dict.fromkeys(a for entry in self.entries for a in entry.part.assumptions)
         return tuple(dict.fromkeys((*found, *own)))
 
-    @cached_property
-    def curve(self) -> PrivacyCurve:
-        """The privacy curve of all releases together."""
+    def _proved_curve(self) -> PrivacyCurve:
         return METHODS[self.method](self.entries)
 
-    def epsilon(self, delta: float) -> float:
-        """Return the epsilon of all releases together at another delta."""
-        return self.claimed_epsilon if delta == self.claimed_delta else self.curve.epsilon(delta)
-
-    def delta(self, epsilon: float) -> float:
-        """Return the delta of all releases together at an epsilon."""
-        return self.curve.delta(epsilon)
-
-    def tradeoff(self, fpr: float) -> float:
-        """Return a lower bound on any attack's false-negative rate at that false-positive rate."""
-        return self.curve.tradeoff(fpr)
-
-    def verify(self) -> Verification:
-        """Verify every part and re-derive the claim by code that shares nothing with this one."""
-        from dplateau.verify import verify
-
-        return verify(self.to_dict())
+    def without_claim(self, reason: str) -> Composition:
+        """Return the same paper with nothing claimed, neither together nor by its parts."""
+        bare = tuple(Entry(_without_claim(e.part, reason), e.count, None) for e in self.entries)
+        return replace(self, entries=bare, claim=None, no_claim=reason)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the composition as JSON-ready data."""
+        """Return the composition as JSON-ready data, sealed."""
         content = {
-            "claimed_epsilon": self.claimed_epsilon,
-            "claimed_delta": self.claimed_delta,
+            **self._claim_content(),
             "records": self.records,
             "method": self.method,
             "parts": [
@@ -125,33 +110,29 @@ class Composition:
             ],
             "assumptions": self._stated_assumptions(),
         }
-        return seal(COMPOSITION, content)
-
-    def to_json(self) -> str:
-        """Return the composition as JSON text; floats keep every digit."""
-        return to_text(self.to_dict())
+        return seal(COMPOSITION, content, self.stamp)
 
     @classmethod
     def from_json(cls, text: str) -> Composition:
-        """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
+        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
         return cls.from_dict(from_text(text, COMPOSITION))
 
     @classmethod
     def from_dict(cls, found: Any) -> Composition:
         """Read what :meth:`to_dict` returned."""
-        found = open_sealed(found, COMPOSITION)
-        items = found.get("parts")
+        content, stamp = open_sealed(found, COMPOSITION)
+        items = content["parts"]
         if not isinstance(items, list) or not items:
-            raise InvalidInput("not a whole composition: it lacks 'parts'")
-        records = checks.choice("records", found.get("records"), ("same", "disjoint"))
+            raise InvalidInput("not a whole composition: it has no parts")
+        records = checks.choice("records", content["records"], ("same", "disjoint"))
         whole = cls(
+            **claim_fields(content, COMPOSITION),
             entries=tuple(map(_entry_from_dict, items)),
             records="same" if records == "same" else "disjoint",
-            method=checks.choice("method", found.get("method"), tuple(METHODS)),
-            claimed_epsilon=checks.nonnegative("claimed_epsilon", found.get("claimed_epsilon")),
-            claimed_delta=checks.level("claimed_delta", found.get("claimed_delta")),
+            method=checks.choice("method", content["method"], tuple(METHODS)),
+            stamp=stamp,
         )
-        if found.get("assumptions") != whole._stated_assumptions():
+        if content["assumptions"] != whole._stated_assumptions():
             raise InvalidInput("not a whole composition: it must state what its parts rest on")
         return whole
 
@@ -162,10 +143,8 @@ class Composition:
         """Show the claim in one line and the parts below it, one line each."""
         count = sum(entry.count for entry in self.entries)
         where = "" if self.records == "same" else " on disjoint records"
-        head = (
-            f"{count} release{'s' if count > 1 else ''}{where}: ({self.claimed_epsilon:.6g}, "
-            f"{self.claimed_delta:g})-DP by {self.method}"
-        )
+        by = "" if self.claim is None else f" by {self.method}"
+        head = f"{count} release{'s' if count > 1 else ''}{where}: {self.headline}{by}"
         return "\n".join([head, *(f"  {line}" for entry in self.entries for line in _lines(entry))])
 
 
@@ -250,10 +229,15 @@ def _entry_from_dict(item: Any) -> Entry:
 
 
 def _part_from_dict(found: dict[str, Any]) -> Part:
-    schema = found.get("schema")
-    if schema == CERTIFICATE.schema:
+    kind = found.get("kind")
+    if kind == CERTIFICATE.name:
         return Certificate.from_dict(found)
-    return ForeignPart.from_dict(found) if schema == FOREIGN else Composition.from_dict(found)
+    return ForeignPart.from_dict(found) if kind == FOREIGN.name else Composition.from_dict(found)
+
+
+def _without_claim(part: Part, reason: str) -> Part:
+    """Return a part that claims nothing; what other software answers for stays as declared."""
+    return part if isinstance(part, ForeignPart) else part.without_claim(reason)
 
 
 def _lines(entry: Entry) -> Iterator[str]:

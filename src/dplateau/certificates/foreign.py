@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from dplateau.curves import (
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.sealed import FOREIGN, Stamp, from_text, open_sealed, seal, to_text
 from dplateau.ground.types import FloatArray
 
-SCHEMA = "dplateau/foreign-part"
 NEIGHBORS = ("add_remove", "replace")
 # Where the table of a foreign loss distribution is fine, and what its sums may be off by.
 _TABLE_DELTA, _SUMS = 1e-9, 1e-9
@@ -39,6 +39,7 @@ class ForeignPart:
     neighbors: str
     unit: str
     curve: GaussianCurve | TabulatedCurve
+    stamp: Stamp = field(default_factory=Stamp.now, compare=False)
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon that the stated numbers give at a delta."""
@@ -62,23 +63,33 @@ class ForeignPart:
         return f"a table of {len(pair.epsilons)} rows of (epsilon, delta)"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the part as JSON-ready data."""
-        return {
-            "schema": SCHEMA,
+        """Return the part as JSON-ready data, sealed."""
+        content = {
             "name": self.name,
             "neighbors": self.neighbors,
             "unit": self.unit,
             "law": law_to_dict(self.curve),
         }
+        return seal(FOREIGN, content, self.stamp)
+
+    def to_json(self) -> str:
+        """Return the part as JSON text; floats keep every digit."""
+        return to_text(self.to_dict())
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> ForeignPart:
+    def from_json(cls, text: str) -> ForeignPart:
+        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
+        return cls.from_dict(from_text(text, FOREIGN))
+
+    @classmethod
+    def from_dict(cls, found: Any) -> ForeignPart:
         """Read what :meth:`to_dict` returned."""
-        curve = law_from_dict(found.get("law"))
-        name, unit = found.get("name"), found.get("unit")
+        content, stamp = open_sealed(found, FOREIGN)
+        name, unit = content["name"], content["unit"]
         if not isinstance(name, str) or not isinstance(unit, str):
             raise InvalidInput("not a foreign part: it needs a name and a unit")
-        return cls(name, checks.choice("neighbors", found.get("neighbors"), NEIGHBORS), unit, curve)
+        neighbors = checks.choice("neighbors", content["neighbors"], NEIGHBORS)
+        return cls(name, neighbors, unit, law_from_dict(content["law"]), stamp)
 
 
 def foreign(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,8 @@ from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.cli.sign import EXAMPLE as SIGN_EXAMPLE
+from dplateau.cli.sign import sign_command, signature_check
 from dplateau.cli.train import (
     PREDICT_EXAMPLE,
     SCHEMA_EXAMPLE,
@@ -24,6 +27,7 @@ from dplateau.cli.train import (
     train_command,
 )
 from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.sealed import MIXING
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -73,7 +77,7 @@ def account(run: Run, delta: Delta, json: Json = False, output: Output = None) -
     if output is not None:
         write_whole(output, certificate.to_json())
     if json:
-        _print_json({**certificate.to_dict(), "bounds": _rows(comparison)})
+        _print_json(_answer(comparison, certificate))
         return
     show.show_comparison(comparison, certificate)
     show.show_certificate(certificate)
@@ -101,8 +105,7 @@ def compare_command(
 
     comparison, certificate = _both(run, delta, historical=historical)
     if json:
-        assumptions = certificate.to_dict()["assumptions"]
-        _print_json({**comparison.to_dict(), "assumptions": assumptions})
+        _print_json(_answer(comparison, certificate))
         return
     show.show_comparison(comparison, certificate)
 
@@ -136,9 +139,9 @@ def calibrate_command(
     if output is not None:
         write_whole(output, found.certificate.to_json())
     if json:
-        answer = {"varied": found.varied, "value": found.value, "unlimited": found.unlimited}
+        varied = {"varied": found.varied, "value": found.value, "unlimited": found.unlimited}
         comparison, _ = _both(found.run, delta, every=False)
-        _print_json({**answer, **found.certificate.to_dict(), "bounds": _rows(comparison)})
+        _print_json({**varied, **_answer(comparison, found.certificate)})
         return
     show.show_calibration(found)
     show.show_certificate(found.certificate)
@@ -148,6 +151,7 @@ app.command(name="curve", epilog=EXAMPLE)(curve_command)
 app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
+app.command(name="sign", epilog=SIGN_EXAMPLE)(sign_command)
 app.command(name="train", epilog=TRAIN_EXAMPLE)(train_command)
 app.command(name="predict", epilog=PREDICT_EXAMPLE)(predict_command)
 app.command(name="schema", epilog=SCHEMA_EXAMPLE)(schema_command)
@@ -156,13 +160,19 @@ app.command(name="schema", epilog=SCHEMA_EXAMPLE)(schema_command)
 @app.command(name="verify", epilog="Example: `dplateau verify certificate.json`")
 def verify_command(
     file: Annotated[Path, typer.Argument(help="A certificate, as JSON.", show_default=False)],
+    key: Annotated[
+        Path | None, typer.Option(help="Public key whose owner must have signed the file.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Re-derive a certificate's claim by independent code; exit code 1 if it does not hold."""
     from dplateau.verify import read_certificate, verify, verify_mixing
 
     found = read_certificate(read_text(file))
-    verdict = verify_mixing(found) if "claimed_tv" in found else verify(found)
+    verdict = verify_mixing(found) if found["kind"] == MIXING.name else verify(found)
+    if key is not None:
+        signed = signature_check(file, key)
+        verdict = replace(verdict, ok=verdict.ok and signed.ok, checks=(signed, *verdict.checks))
     if json:
         _print_json(verdict.to_dict())
     else:
@@ -183,8 +193,15 @@ def _both(
     return comparison_of(run, delta, findings), certificate_of(run, delta, findings)
 
 
-def _rows(comparison: Comparison) -> list[dict[str, Any]]:
-    return [row.to_dict() for row in comparison.rows]
+def _answer(comparison: Comparison, certificate: Certificate) -> dict[str, Any]:
+    """Return the claim, every bound that was asked, and the certificate, for ``--json``."""
+    return {
+        **comparison.to_dict(),
+        "claimed_epsilon": certificate.claimed_epsilon,
+        "bound": certificate.bound,
+        "assumptions": [{"text": a.text, "status": a.status} for a in certificate.assumptions],
+        "certificate": certificate.to_dict(),
+    }
 
 
 def _print_json(found: dict[str, Any]) -> None:

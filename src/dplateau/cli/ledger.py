@@ -206,9 +206,9 @@ def part_in(path: Path) -> Part:
     from dplateau.verify import read_certificate
 
     found = read_certificate(read_text(path))
-    if found["schema"] == CERTIFICATE.schema:
+    if found["kind"] == CERTIFICATE.name:
         return Certificate.from_dict(found)
-    if found["schema"] == COMPOSITION.schema:
+    if found["kind"] == COMPOSITION.name:
         return Composition.from_dict(found)
     raise InvalidInput(f"{path} certifies how fast a chain mixes, which costs no privacy")
 

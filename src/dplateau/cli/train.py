@@ -358,23 +358,8 @@ def _write(folder: Path, fitted: Fitted, report: str) -> None:
     except OSError as error:
         raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
     write_whole(folder / "model.json", fitted.model.to_json())
-    write_whole(folder / "certificate.json", certificate_text(fitted))
+    write_whole(folder / "certificate.json", fitted.release.to_json())
     write_whole(folder / "report.txt", report)
-
-
-def certificate_text(fitted: Fitted) -> str:
-    """Return the training's certificate with every further release beside it."""
-    found = fitted.certificate.to_dict()
-    if fitted.evaluation is not None:
-        found["further_releases"] = [
-            {
-                "what": f"noisy {fitted.evaluation.metric} on held-out rows",
-                "mechanism": "Laplace",
-                "epsilon": fitted.evaluation.epsilon,
-            }
-        ]
-    found["total_epsilon"] = fitted.total_epsilon
-    return json_text.dumps(found, indent=2, allow_nan=False) + "\n"
 
 
 def summary_of(fitted: Fitted, output: Path, public_score: float | None) -> dict[str, Any]:

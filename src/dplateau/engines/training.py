@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dplateau.algorithms import (
     Body,
     Box,
+    Checkpoints,
     Cyclic,
     FixedSize,
     FullBatch,
@@ -44,6 +45,7 @@ from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import Loss
 
 Progress = Callable[[int, int], None]
+OnCheckpoint = Callable[[int, FloatArray], object]
 SECONDS_BETWEEN_REPORTS = 0.3
 AHEAD, ROWS_AHEAD = 32, 1 << 15
 
@@ -58,6 +60,7 @@ def train(
     clip: float | None = None,
     randomness: Randomness | None = None,
     progress: Progress | None = None,
+    on_checkpoint: OnCheckpoint | None = None,
 ) -> FloatArray:
     """Run the described algorithm on these records and return the weights it releases.
 
@@ -85,11 +88,16 @@ def train(
     progress
         Called with (steps done, steps in all) a few times per second, and with nothing else. A run
         that stops at random reports nothing: its length stays secret.
+    on_checkpoint
+        For runs that release checkpoints: called with (steps done, weights) at each of them. It may
+        look, validate and keep what it likes, and stops the run by returning True. The certificate
+        stays that of the steps planned: stopping saves time, not epsilon.
 
     Returns
     -------
     FloatArray
         One weight per column; for a softmax a matrix with a row per column and a column per class.
+        Of a run that releases checkpoints all of them, in order, along a first axis.
 
     Raises
     ------
@@ -100,6 +108,11 @@ def train(
     """
     if run.stops_at_random:
         progress = None
+    if on_checkpoint is not None and not run.has_checkpoints:
+        raise InvalidInput(
+            f"nothing of a run with release={run.release.name!r} is handed out on its way; for "
+            "on_checkpoint=... describe and certify it with release=Checkpoints(every=...)"
+        )
     _check_run(run, loss, feature_norm, clip)
     records = _records(run, features, targets, Terms(loss, feature_norm, clip))
     _check_sizes(run, records, loss)
@@ -108,20 +121,45 @@ def train(
     # A warning about overflow would tell something of the data.
     with np.errstate(all="ignore"):
         try:
-            _walk(run, records, weights, shape, randomness or SecureRandomness(), progress)
+            left = _Leaving(run, shape, on_checkpoint)
+            _walk(run, records, weights, left, randomness or SecureRandomness(), progress)
         except BaseException as error:
             # An interrupted run releases nothing, not even to a debugger: neither the weights nor
             # the frames of the loop, whose variables a traceback would keep.
             weights.fill(0)
             raise error.with_traceback(None) from None
-    return weights.reshape(shape)
+    return np.stack(left.checkpoints) if run.has_checkpoints else weights.reshape(shape)
+
+
+class _Leaving:
+    """What leaves a run on its way: copies of the weights at its checkpoints, and nothing else."""
+
+    def __init__(
+        self, run: Run, shape: tuple[int, ...], on_checkpoint: OnCheckpoint | None
+    ) -> None:
+        self.shape, self.on_checkpoint = shape, on_checkpoint
+        self.times = (
+            frozenset(run.release.times(run.steps))
+            if isinstance(run.release, Checkpoints)
+            else frozenset()
+        )
+        self.checkpoints: list[FloatArray] = []
+
+    def after(self, step: int, weights: FloatArray) -> bool:
+        """Hand out the weights if this is a checkpoint, and return whether to stop."""
+        if step not in self.times:
+            return False
+        self.checkpoints.append(weights.reshape(self.shape).copy())
+        if self.on_checkpoint is None:
+            return False
+        return bool(self.on_checkpoint(step, self.checkpoints[-1].copy()))
 
 
 def _walk(
     run: Run,
     records: Records,
     weights: FloatArray,
-    shape: tuple[int, ...],
+    leaving: _Leaving,
     randomness: Randomness,
     progress: Progress | None,
 ) -> None:
@@ -141,13 +179,15 @@ def _walk(
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(steps := _steps_taken(run, randomness)):
         ahead = weights + momentum * velocity if momentum else weights
-        units = next(sums)(ahead.reshape(shape)).ravel()
+        units = next(sums)(ahead.reshape(leaving.shape)).ravel()
         scales = (momentum, rates[step], size, l2, stds[step], records.ruler.unit)
         point = advance(weights, velocity, ahead, units, draw(weights.size), scales)
         weights[:] = point if domain is None else domain.project(point)
         if step >= steps - run.average_last:
             total += weights
         report(step + 1)
+        if leaving.after(step + 1, weights):
+            break
     weights[:] = total / run.average_last
     if progress is not None:
         progress(run.steps, run.steps)

@@ -31,6 +31,14 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
 
+def read_bytes(path: Path) -> bytes:
+    """Return a file's bytes, or refuse in one line."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
+
+
 def read_text(path: Path) -> str:
     """Return a text file's content, or refuse in one line."""
     try:

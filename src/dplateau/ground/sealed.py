@@ -1,57 +1,122 @@
-"""The envelope of every claim on paper: what it is, the format's version, its fields and a digest.
+"""The envelope of everything that leaves on paper, in one format.
 
-The digest detects accidents, not forgers. Only a kind's own fields count, so that a larger report
-may carry a sealed claim along.
+``kind``, ``format``, ``library`` (the version that made it), ``date`` (when), ``content`` and a
+``digest`` over all of these. The digest detects accidents, not forgers. Nothing may stand beside
+these six, so whatever a file says is under its digest. docs/format.md is the contract, with the
+rule for older and newer formats; docs/format.schema.json is its JSON Schema.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from dplateau.errors import InvalidInput
+from dplateau.ground import VERSION
+
+FORMAT = 2
+ENVELOPE = ("kind", "format", "library", "date", "content", "digest")
+_DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of claim: how its text names it, how a refusal does, and what it must hold."""
+    """One kind of paper: its name in the file and in a sentence, and what its content must hold."""
 
-    schema: str
     name: str
+    title: str
     fields: tuple[str, ...]
-    version: int = 1
 
 
 CERTIFICATE = Kind(
     "dplateau/certificate",
     "certificate",
-    ("claimed_epsilon", "claimed_delta", "bound", "run", "witness", "assumptions", "citation"),
+    (
+        *("claim", "no_claim", "bound", "run", "witness"),
+        *("assumptions", "citation", "files"),
+    ),
 )
 COMPOSITION = Kind(
     "dplateau/composition",
     "composition",
-    ("claimed_epsilon", "claimed_delta", "records", "method", "parts", "assumptions"),
+    ("claim", "no_claim", "records", "method", "parts", "assumptions", "files"),
 )
+FOREIGN = Kind("dplateau/foreign-part", "foreign part", ("name", "neighbors", "unit", "law"))
 MIXING = Kind(
     "dplateau/mixing-certificate",
     "mixing certificate",
-    ("claimed_tv", "steps", "run", "witness", "assumptions", "citation"),
+    ("claim", "run", "witness", "assumptions", "citation"),
 )
-KINDS = (CERTIFICATE, COMPOSITION, MIXING)
+# What a trainer's own runs show against a claim, and all that was found against one.
+TRAINER_AUDIT = Kind(
+    "dplateau/trainer-audit",
+    "audit report",
+    (
+        *("verdict", "claimed_epsilon", "claimed_delta", "runs", "fitted", "tested", "confidence"),
+        *("seed", "statistic", "epsilon_lower_bound", "gdp_estimate", "power", "points"),
+    ),
+)
+AUDIT = Kind(
+    "dplateau/audit",
+    "audit",
+    (
+        *("verdict", "certificate", "verification", "lower_bound", "no_lower_bound"),
+        *("adversary", "ratio", "trainer"),
+    ),
+)
+KINDS = (CERTIFICATE, COMPOSITION, FOREIGN, MIXING, TRAINER_AUDIT, AUDIT)
 
 
-def seal(kind: Kind, content: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Stamp:
+    """When a claim was made (UTC), and by which version of the library.
+
+    Reading a file and writing it again keeps its stamp. ``SOURCE_DATE_EPOCH`` in the environment
+    (seconds since 1970) sets the date, so that what a script makes twice is the same to the byte.
+    """
+
+    date: str
+    library: str
+
+    @classmethod
+    def now(cls) -> Stamp:
+        """Return the stamp of this moment."""
+        seconds = os.environ.get("SOURCE_DATE_EPOCH", "")
+        moment = (
+            datetime.fromtimestamp(int(seconds), UTC) if seconds.isdigit() else datetime.now(UTC)
+        )
+        return cls(moment.strftime(_DATE), VERSION)
+
+
+class Opened(NamedTuple):
+    """What was in an envelope."""
+
+    content: dict[str, Any]
+    stamp: Stamp
+
+
+def seal(kind: Kind, content: Mapping[str, Any], stamp: Stamp) -> dict[str, Any]:
     """Return the content as JSON-ready data in its envelope.
 
-    >>> found = seal(MIXING, dict.fromkeys(MIXING.fields))
-    >>> open_sealed(found, MIXING) == found
+    >>> stamp = Stamp("2026-01-31T12:00:00Z", "0.2.0")
+    >>> found = seal(MIXING, dict.fromkeys(MIXING.fields), stamp)
+    >>> open_sealed(found, MIXING).stamp == stamp
     True
     """
-    own = {name: content[name] for name in kind.fields}
-    return resealed({"schema": kind.schema, "schema_version": kind.version, **own})
+    return resealed(
+        {
+            "kind": kind.name,
+            "format": FORMAT,
+            "library": stamp.library,
+            "date": stamp.date,
+            "content": {name: content[name] for name in kind.fields},
+        }
+    )
 
 
 def resealed(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,37 +124,95 @@ def resealed(found: Mapping[str, Any]) -> dict[str, Any]:
     return {**found, "digest": digest_of(found)}
 
 
-def open_sealed(found: Any, kind: Kind) -> dict[str, Any]:
-    """Return what was sealed; another kind, another version and altered content are refused."""
-    if not isinstance(found, dict) or found.get("schema") != kind.schema:
-        raise InvalidInput(f"not a {kind.name}: the text lacks 'schema': '{kind.schema}'")
-    if not has_version(found, kind):
-        raise InvalidInput(
-            f"{kind.name} of schema version {found.get('schema_version')!r}; "
-            f"this release reads {kind.version}"
-        )
-    if found.get("digest") != digest_of(found):
-        raise InvalidInput(f"the {kind.name} was altered after it was made: its digest differs")
-    missing = [name for name in kind.fields if name not in found]
-    if missing:
-        raise InvalidInput(f"not a whole {kind.name}: it lacks {missing[0]!r}")
-    return found
-
-
-def has_version(found: Mapping[str, Any], kind: Kind) -> bool:
-    """Return whether the text is of the version that this release reads and writes."""
-    version = found.get("schema_version")
-    return version == kind.version and not isinstance(version, bool | float)
-
-
 def digest_of(found: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of the envelope and the kind's own fields, as canonical JSON."""
-    schema = found.get("schema")
-    # Compared, not looked up: in a text that nobody checked the name may be anything.
-    kind = next((kind for kind in KINDS if kind.schema == schema), CERTIFICATE)
-    signed = {name: found.get(name) for name in ("schema", "schema_version", *kind.fields)}
+    """Return the SHA-256 of all but the digest, as canonical JSON."""
+    signed = {name: value for name, value in found.items() if name != "digest"}
     text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def open_sealed(found: Any, kind: Kind) -> Opened:
+    """Return what was sealed; another kind or format and altered content are refused."""
+    for _, holds, reason in envelope_checks(found, kind):
+        if not holds:
+            raise InvalidInput(reason)
+    return Opened(found["content"], Stamp(found["date"], found["library"]))
+
+
+def envelope_checks(found: Any, kind: Kind) -> Iterator[tuple[str, bool, str]]:
+    """Yield (what, whether it holds, what was seen or why not), until something does not hold."""
+    for what, reason, seen in _envelope_faults(found, kind):
+        yield what, reason is None, seen if reason is None else reason
+        if reason is not None:
+            return
+
+
+def _envelope_faults(found: Any, kind: Kind) -> Iterator[tuple[str, str | None, str]]:
+    """Yield (what was looked at, the reason to refuse if there is one, else what was seen)."""
+    yield "format", _other_kind(found, kind), kind.name
+    yield "version", _other_format(found, kind), f"format {FORMAT}"
+    made = f"made by dplateau {found.get('library')}, {found.get('date')}"
+    yield "envelope", _not_whole(found, kind), made
+    same = found["digest"] == digest_of(found)
+    altered = f"the {kind.title} was altered after it was made: its digest differs"
+    yield "digest", None if same else altered, "unaltered"
+    yield "content", _wrong_fields(found["content"], kind), "whole"
+
+
+def _other_kind(found: Any, kind: Kind) -> str | None:
+    if isinstance(found, dict) and found.get("kind") == kind.name:
+        return None
+    if isinstance(found, dict) and found.get("schema") == kind.name:
+        return _refused_format(1, kind)
+    return f"not a {kind.title}: the text lacks 'kind': '{kind.name}'"
+
+
+def _other_format(found: dict[str, Any], kind: Kind) -> str | None:
+    version = found.get("format")
+    if version == FORMAT and isinstance(version, int):
+        return None
+    return _refused_format(version, kind, found.get("library"))
+
+
+def _refused_format(version: Any, kind: Kind, library: Any = None) -> str:
+    stated = f"a {kind.title} of format {version!r}; dplateau {VERSION} reads format {FORMAT}"
+    if version == 1:
+        return f"{stated} (format 1 was never part of a release: make the {kind.title} again)"
+    if isinstance(version, int) and version > FORMAT:
+        maker = library if isinstance(library, str) else "a later version"
+        return f"{stated}: read it with the dplateau that wrote it ({maker}) or a later one"
+    return stated
+
+
+def _not_whole(found: dict[str, Any], kind: Kind) -> str | None:
+    for name in ENVELOPE:
+        if name not in found:
+            return f"not a whole {kind.title}: it lacks {name!r}"
+    for name in found:
+        if name not in ENVELOPE:
+            return f"not a {kind.title}: {name!r} stands outside its content, under no digest"
+    if not isinstance(found["content"], dict):
+        return f"not a {kind.title}: its content must be a JSON object"
+    if not isinstance(found["library"], str) or not _is_date(found["date"]):
+        return f"not a {kind.title}: it must name its library's version and a date (UTC)"
+    return None
+
+
+def _is_date(value: Any) -> bool:
+    try:
+        return bool(datetime.strptime(value, _DATE).strftime(_DATE) == value)
+    except (TypeError, ValueError):
+        return False
+
+
+def _wrong_fields(content: dict[str, Any], kind: Kind) -> str | None:
+    for name in kind.fields:
+        if name not in content:
+            return f"not a whole {kind.title}: it lacks {name!r}"
+    for name in content:
+        if name not in kind.fields:
+            return f"not a {kind.title}: format {FORMAT} knows no field {name!r}"
+    return None
 
 
 def to_text(found: Mapping[str, Any]) -> str:
@@ -101,5 +224,5 @@ def from_text(text: str, kind: Kind) -> Any:
     """Return the data of a JSON text that should be of that kind; :func:`open_sealed` it next."""
     try:
         return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidInput(f"not a {kind.name}: the text is no JSON ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"not a {kind.title}: the text is no JSON ({error})") from None

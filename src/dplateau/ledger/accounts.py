@@ -25,7 +25,6 @@ from dplateau.ledger.filters import (
     exact,
     filter_named,
     left_of,
-    rounded_up,
 )
 
 
@@ -228,7 +227,7 @@ def _executed(part: Part) -> Any:
     if isinstance(part, Certificate):
         return part.run.to_dict()
     if isinstance(part, ForeignPart):
-        return part.to_dict()
+        return part.to_dict()["content"]
     return {
         "records": part.records,
         "parts": [[entry.count, _executed(entry.part)] for entry in part.entries],
@@ -239,7 +238,7 @@ def words_of(part: Part) -> str:
     """Return what a part claims, in one line, epsilons rounded up."""
     if isinstance(part, ForeignPart):
         return f"{part.words} (declared)"
-    claim = f"({rounded_up(part.claimed_epsilon)}, {part.claimed_delta:g})-DP"
+    claim = part.headline
     if isinstance(part, Certificate):
         return f"{claim}, {part.run.kind} by {part.theorem.title}"
     return f"{claim}, {len(part.parts)} parts by {part.method}"

@@ -338,8 +338,8 @@ def _payment(
             budget = account.settings.budget
             epsilon = release.curve.epsilon(budget.delta)
             return (
-                f"it costs epsilon {rounded_up(epsilon)} at delta {budget.delta:g}, and the whole "
-                f"budget is {budget.epsilon:g}"
+                f"it costs epsilon {rounded_up(epsilon)} or more at delta {budget.delta:g}, and "
+                f"the whole budget is {budget.epsilon:g}"
             )
         return {"cost": None, "terms": terms.to_dict(), "law": law}
     chosen = account.terms.filter
@@ -364,16 +364,22 @@ def _terms(part: Part, settings: Settings) -> Terms | None:
     The choice of the filter, too, is made before the first output is seen.
     """
     budget, release = settings.budget, _readable(part, settings)
-    claimed = part.epsilon(budget.delta)
     chosen = settings.filter
     if release is not None:
         chosen = chosen or budget.best_filter(release)
         terms = budget.terms(release, chosen)
         if terms is not None:
             return terms
-    if claimed <= budget.epsilon:
+    if _claimed(part, release, budget.delta) <= budget.epsilon:
         return budget.nothing_left(chosen or budget.default_filter)
     return None
+
+
+def _claimed(part: Part, release: Release | None, delta: float) -> float:
+    """Return the epsilon of a part alone: what was verified where that is known, else its curve."""
+    if not isinstance(part, ForeignPart) and part.claimed_delta == delta:
+        return part.claimed_epsilon
+    return math.inf if release is None else release.curve.epsilon(delta)
 
 
 def _readable(part: Part, settings: Settings) -> Release | None:
@@ -392,7 +398,9 @@ def _require_part(part: object) -> None:
 
 
 def _unfit(part: Part, settings: Settings) -> str | None:
-    """Return why a part can be spent on no budget of these settings: unit, neighbors, proof."""
+    """Return why a part can be spent on no budget of these settings: claim, unit, neighbors."""
+    if not isinstance(part, ForeignPart) and part.claim is None:
+        return f"it claims nothing: {part.no_claim}"
     for neighbors, unit in relations_of(part):
         if neighbors != settings.neighbors:
             return _other_neighbors(neighbors, settings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.sealed import MIXING, from_text, open_sealed, seal, to_text
+from dplateau.ground.sealed import MIXING, Stamp, from_text, open_sealed, seal, to_text
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.numerics.solve import exp_up, log_add_exp, round_up
@@ -53,6 +53,7 @@ class MixingCertificate:
     claimed_tv: float
     witness: Mapping[str, Any]
     assumptions: tuple[Assumption, ...]
+    stamp: Stamp = field(default_factory=Stamp.now, compare=False)
 
     @property
     def steps(self) -> int:
@@ -75,16 +76,15 @@ class MixingCertificate:
         return verify_mixing(self.to_dict())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as JSON-ready data."""
+        """Return the certificate as JSON-ready data, sealed."""
         content = {
-            "claimed_tv": self.claimed_tv,
-            "steps": self.steps,
+            "claim": {"total_variation": self.claimed_tv, "steps": self.steps},
             "run": self.run.to_dict(),
             "witness": dict(self.witness),
             "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
             "citation": "; ".join(citation.short() for citation in CITATIONS),
         }
-        return seal(MIXING, content)
+        return seal(MIXING, content, self.stamp)
 
     def to_json(self) -> str:
         """Return the certificate as JSON text; floats keep every digit."""
@@ -92,21 +92,23 @@ class MixingCertificate:
 
     @classmethod
     def from_json(cls, text: str) -> MixingCertificate:
-        """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
+        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
         return cls.from_dict(from_text(text, MIXING))
 
     @classmethod
     def from_dict(cls, found: Any) -> MixingCertificate:
         """Read what :meth:`to_dict` returned."""
-        found = open_sealed(found, MIXING)
+        content, stamp = open_sealed(found, MIXING)
         try:
+            claimed = content["claim"]["total_variation"]
             return cls(
-                run=run_from_dict(found["run"]),
-                claimed_tv=checks.nonnegative("claimed_tv", found["claimed_tv"]),
-                witness=dict(found["witness"]),
-                assumptions=tuple(Assumption(**item) for item in found["assumptions"]),
+                run=run_from_dict(content["run"]),
+                claimed_tv=checks.nonnegative("total_variation", claimed),
+                witness=dict(content["witness"]),
+                assumptions=tuple(Assumption(**item) for item in content["assumptions"]),
+                stamp=stamp,
             )
-        except (TypeError, ValueError, AttributeError) as error:
+        except (TypeError, ValueError, AttributeError, KeyError) as error:
             if isinstance(error, InvalidInput):
                 raise
             raise InvalidInput(f"not a whole mixing certificate: {error}") from None

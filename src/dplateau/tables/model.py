@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.certificates import Certificate
+from dplateau.certificates import Certificate, Composition, compose, foreign
+from dplateau.certificates.foreign import unit_of
 from dplateau.engines import SecureRandomness, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
@@ -132,10 +133,24 @@ class Fitted:
     warnings: tuple[str, ...]
 
     @property
+    def release(self) -> Certificate | Composition:
+        """The claim about everything that leaves: the model, and the evaluation if there is one."""
+        if self.evaluation is None:
+            return self.certificate
+        run = self.certificate.run
+        evaluation = foreign(
+            epsilon=self.evaluation.epsilon,
+            delta=0.0,
+            neighbors=run.neighbors,
+            unit=unit_of(run.group_size),
+            name=f"noisy {self.evaluation.metric} on held-out rows, by the Laplace mechanism",
+        )
+        return compose([self.certificate, evaluation], self.certificate.claimed_delta)
+
+    @property
     def total_epsilon(self) -> float:
-        """Return what model and evaluation cost together, by basic composition."""
-        extra = 0.0 if self.evaluation is None else self.evaluation.epsilon
-        return self.certificate.claimed_epsilon + extra
+        """What everything that leaves costs together."""
+        return self.release.claimed_epsilon
 
 
 def fit_table(
@@ -169,6 +184,8 @@ def fit_table(
         neighbors=neighbors,
         max_records_per_person=schema.max_records_per_person,
         compute_budget=compute_budget,
+        # A file of weights has no place for a map of rows.
+        whitening="never",
         random_state=random_state,
         verbose=int(verbose),
     )

@@ -78,25 +78,25 @@ def verify_mixing(found: Any) -> MixingVerification:
     except Exception as problem:
         # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
         ledger.fail("derivation", f"could not be carried out ({type(problem).__name__}: {problem})")
-    value = found.get("claimed_tv") if isinstance(found, dict) else None
-    shown = float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    shown = reading.stated(found, "claim", "total_variation")
     return MixingVerification(ok, tuple(ledger.checks), shown, derived)
 
 
 def _opened(found: Any, ledger: Ledger) -> tuple[float, Run, dict[str, Any]]:
-    reading.require_envelope(found, MIXING, ledger)
-    claimed = reading.number(found, "claimed_tv")
+    content = reading.require_envelope(found, MIXING, ledger)
+    claim = reading.record(content, "claim")
+    claimed = reading.number(claim, "total_variation")
     ledger.require("claim", 0 <= claimed <= 1, f"total variation {claimed:.9g}")
-    reading.assumptions(found)
-    reading.word(found, "citation")
+    reading.assumptions(content)
+    reading.word(content, "citation")
     try:
-        run = run_from_dict(reading.record(found, "run"))
+        run = run_from_dict(reading.record(content, "run"))
     except DplateauError as problem:
         ledger.require("run", False, str(problem))
         raise
-    steps = reading.whole(found, "steps", 1)
+    steps = reading.whole(claim, "steps", 1)
     ledger.require("steps", steps == run.steps, f"stated {steps}, the run has {run.steps}")
-    return claimed, run, reading.record(found, "witness")
+    return claimed, run, reading.record(content, "witness")
 
 
 def _log_tv(run: Run, witness: dict[str, Any], ledger: Ledger) -> Precise:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 from dplateau.errors import InvalidInput
 from dplateau.ground import sealed
-from dplateau.ground.sealed import CERTIFICATE, MIXING, Kind, digest_of, has_version
+from dplateau.ground.sealed import Kind, envelope_checks
 from dplateau.verify.report import Ledger
 
-SCHEMA, COMPOSITION, MIXING_SCHEMA = CERTIFICATE.schema, sealed.COMPOSITION.schema, MIXING.schema
-# Re-stated here, not imported: the format is a contract, and both sides must keep it.
-FOREIGN = "dplateau/foreign-part"
+# What stands for each kind in a file.
+CERTIFICATE, COMPOSITION = sealed.CERTIFICATE.name, sealed.COMPOSITION.name
+FOREIGN, MIXING = sealed.FOREIGN.name, sealed.MIXING.name
 STATUSES = ("checked", "by construction", "declared")
 
 
@@ -28,33 +29,68 @@ def read_certificate(text: str) -> dict[str, Any]:
 
     >>> read_certificate("[1, 2]")
     Traceback (most recent call last):
-    dplateau.errors.InvalidInput: not a certificate: it lacks 'schema': 'dplateau/certificate'
+    dplateau.errors.InvalidInput: not a certificate: the text lacks 'kind': 'dplateau/certificate'
     """
     try:
         found = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"not a certificate: the text is no JSON ({problem})") from None
-    if not isinstance(found, dict) or found.get("schema") not in (
-        SCHEMA,
-        MIXING_SCHEMA,
-        COMPOSITION,
-    ):
-        raise InvalidInput(f"not a certificate: it lacks 'schema': '{SCHEMA}'")
-    return found
+    if isinstance(found, dict) and found.get("kind") in (CERTIFICATE, MIXING, COMPOSITION):
+        return found
+    # The first check fails, and says why: another kind, or an older format.
+    reason = next(detail for _, _, detail in envelope_checks(found, sealed.CERTIFICATE))
+    raise InvalidInput(reason)
 
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def require_envelope(found: Any, kind: Kind, ledger: Ledger, where: str = "") -> None:
-    """Require the format, its version and a checksum that still fits the content."""
-    is_it = isinstance(found, dict) and found.get("schema") == kind.schema
-    ledger.require(f"format{where}", is_it, f"'schema' must be {kind.schema!r}")
-    stated = f"schema version {found.get('schema_version')!r}"
-    ledger.require(f"version{where}", has_version(found, kind), stated)
-    same = found.get("digest") == digest_of(found)
-    ledger.require(f"digest{where}", same, "unaltered" if same else "the content was altered")
+def require_envelope(found: Any, kind: Kind, ledger: Ledger, where: str = "") -> dict[str, Any]:
+    """Require the format, its version and a digest that still fits, and return the content."""
+    for what, holds, detail in envelope_checks(found, kind):
+        ledger.require(f"{what}{where}", holds, detail)
+    return record(found, "content")
+
+
+def claim(content: Mapping[str, Any], ledger: Ledger, where: str = "") -> tuple[float, float]:
+    """Return the claimed epsilon and delta; a paper that claims nothing fails with its reason."""
+    if entry(content, "claim") is None:
+        ledger.require(f"claim{where}", False, word(content, "no_claim"))
+    ledger.require(f"claim{where}", entry(content, "no_claim") is None, "nothing speaks against it")
+    claimed = record(content, "claim")
+    epsilon, delta = number(claimed, "epsilon"), number(claimed, "delta")
+    sensible = len(claimed) == 2 and epsilon >= 0 and 0 <= delta < 1
+    ledger.require(f"claim{where}", sensible, f"epsilon {epsilon:.9g} at delta {delta:g}")
+    return epsilon, delta
+
+
+def files(content: Mapping[str, Any]) -> None:
+    """Require that the files a claim is about are named with their SHA-256."""
+    for name, value in record(content, "files").items():
+        if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+            raise Malformed(f"the file {name!r} needs a SHA-256; it has {_shown(value)}")
+
+
+def stated(found: Any, *place: str) -> float | None:
+    """Return the number at a place of the content, if there is one, for showing only."""
+    value = _at(found, *place)
+    try:
+        return as_number(value, "it")
+    except Malformed:
+        return None
+
+
+def stated_text(found: Any, *place: str) -> str | None:
+    """Return the text at a place of the content, if there is one, for showing only."""
+    value = _at(found, *place)
+    return value if isinstance(value, str) else None
+
+
+def _at(found: Any, *place: str) -> Any:
+    for name in ("content", *place):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found
 
 
 def entry(found: Mapping[str, Any], name: str) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.ground.sealed import COMPOSITION
+from dplateau.ground.sealed import COMPOSITION, FOREIGN
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived, starting_interval
 from dplateau.verify.composed import STRIDE, Curve, Rows, composed_curve, epsilon_near
@@ -41,8 +41,8 @@ def verify_composition(found: Any) -> Verification:
     ledger = Ledger()
     derived, ok = math.nan, False
     try:
-        derived = _Node(found, ledger, "", 0).derived()
-        claimed = reading.number(found, "claimed_epsilon")
+        node = _Node(found, ledger, "", 0)
+        derived, claimed = node.derived(), node.epsilon
         detail = f"claimed {claimed:.9g}, derived {derived:.9g}"
         ledger.require("epsilon is proved", derived <= claimed, detail)
         ok = True
@@ -53,15 +53,12 @@ def verify_composition(found: Any) -> Verification:
     except Exception as problem:
         # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
         ledger.fail("derivation", f"could not be carried out ({type(problem).__name__}: {problem})")
-    claim = found.get("claimed_epsilon") if isinstance(found, dict) else None
-    shown = isinstance(claim, int | float) and not isinstance(claim, bool) and math.isfinite(claim)
-    method = found.get("method") if isinstance(found, dict) else None
     return Verification(
         ok=ok,
         checks=tuple(ledger.checks),
-        claimed_epsilon=float(claim) if shown and claim is not None else None,
+        claimed_epsilon=reading.stated(found, "claim", "epsilon"),
         rederived_epsilon=derived if math.isfinite(derived) else None,
-        bound=method if isinstance(method, str) else None,
+        bound=reading.stated_text(found, "method"),
     )
 
 
@@ -74,27 +71,35 @@ class _Entry:
     part: Found
     law: Found | None
 
+    @property
+    def kind(self) -> str:
+        return reading.word(self.part, "kind")
+
+    @property
+    def content(self) -> Found:
+        return reading.record(self.part, "content")
+
 
 class _Node:
     """One composition, its envelope checked when it is made."""
 
     def __init__(self, found: Any, ledger: Ledger, where: str, depth: int) -> None:
-        self.found, self.ledger, self.where, self.depth = found, ledger, where, depth
+        self.ledger, self.where, self.depth = ledger, where, depth
         ledger.require(f"nesting{where}", depth <= _DEEPEST, f"at most {_DEEPEST} levels")
-        reading.require_envelope(found, COMPOSITION, ledger, where)
-        self.epsilon = reading.number(found, "claimed_epsilon")
-        self.delta = reading.number(found, "claimed_delta")
-        self.method = reading.word(found, "method")
-        self.disjoint = reading.word(found, "records") == "disjoint"
-        known = found["records"] in ("same", "disjoint")
-        ledger.require(f"records{where}", known, f"{found['records']!r}")
-        sensible = self.epsilon >= 0 and 0 <= self.delta < 1
-        detail = f"epsilon {self.epsilon:.9g} at delta {self.delta:g}"
-        ledger.require(f"claim{where}", sensible, detail)
+        self.content = reading.require_envelope(found, COMPOSITION, ledger, where)
+        self.epsilon, self.delta = reading.claim(self.content, ledger, where)
+        self.method = reading.word(self.content, "method")
+        records = reading.word(self.content, "records")
+        ledger.require(f"records{where}", records in ("same", "disjoint"), f"{records!r}")
+        self.disjoint = records == "disjoint"
+        reading.files(self.content)
         self.entries = [
             _entry(item, f"{where} part {i}")
-            for i, item in enumerate(reading.rows(found, "parts"), 1)
+            for i, item in enumerate(reading.rows(self.content, "parts"), 1)
         ]
+        for entry in self.entries:
+            if entry.kind == reading.FOREIGN:
+                reading.require_envelope(entry.part, FOREIGN, ledger, entry.where)
         total = sum(entry.count for entry in self.entries)
         ledger.require(f"parts{where}", total <= _MOST_PARTS, f"{total} parts")
         self._require_one_relation()
@@ -111,12 +116,12 @@ class _Node:
 
     def _require_assumptions(self) -> None:
         """Require that nothing a part rests on was left out."""
-        reading.assumptions(self.found)
-        stated = {item["text"] for item in self.found["assumptions"]}
+        reading.assumptions(self.content)
+        stated = {item["text"] for item in self.content["assumptions"]}
         needed = {_FIXED} | ({_DISJOINT} if self.disjoint else set())
         for entry in self.entries:
-            if entry.part["schema"] != reading.FOREIGN:
-                needed |= {item["text"] for item in reading.rows(entry.part, "assumptions")}
+            if entry.kind != reading.FOREIGN:
+                needed |= {item["text"] for item in reading.rows(entry.content, "assumptions")}
         missing = sorted(needed - stated)
         detail = "complete" if not missing else f"it lacks {missing[0]!r}"
         self.ledger.require(f"assumptions{self.where}", not missing, detail)
@@ -218,10 +223,10 @@ class _Node:
         return mu
 
     def _own_mu(self, entry: _Entry) -> float | None:
-        if entry.part["schema"] == reading.FOREIGN:
-            declared = reading.record(entry.part, "law")
+        if entry.kind == reading.FOREIGN:
+            declared = reading.record(entry.content, "law")
             return reading.number(declared, "mu") if declared.get("kind") == "gaussian" else None
-        if entry.part["schema"] == reading.SCHEMA:
+        if entry.kind == reading.CERTIFICATE:
             return self._certificate(entry)[2].mu
         inner = self._inner(entry)
         mus = [(inner._own_mu(child), child.count) for child in inner.entries]
@@ -234,7 +239,7 @@ class _Node:
 
     def _product(self, entry: _Entry) -> Rows:
         """Return the pairs of a certificate whose proof is one product of them."""
-        is_certificate = entry.part["schema"] == reading.SCHEMA and _kind(entry) == "pairs"
+        is_certificate = entry.kind == reading.CERTIFICATE and _kind(entry) == "pairs"
         self.ledger.require(f"law of{entry.where}", is_certificate, "pairs of a certificate")
         rows = self._certificate(entry)[2].rows
         single = rows is not None and rows.weights == (1.0,)
@@ -268,10 +273,10 @@ class _Node:
 
     def _confirm(self, entry: _Entry) -> Confirm:
         """Return what proves rows (epsilon, delta) of one part."""
-        schema = entry.part["schema"]
-        if schema == reading.FOREIGN:
-            return _declared(reading.record(entry.part, "law"))
-        if schema == reading.SCHEMA:
+        kind = entry.kind
+        if kind == reading.FOREIGN:
+            return _declared(reading.record(entry.content, "law"))
+        if kind == reading.CERTIFICATE:
             return _derived_rows(*self._certificate(entry))
         return self._inner(entry)._confirm_all()
 
@@ -319,7 +324,7 @@ def _entry(item: Any, where: str) -> _Entry:
     if not isinstance(item, dict):
         raise reading.Malformed(f"{where.strip()} must be an object")
     part, law = reading.record(item, "part"), reading.entry(item, "law")
-    if part.get("schema") not in (reading.SCHEMA, reading.FOREIGN, reading.COMPOSITION):
+    if part.get("kind") not in (reading.CERTIFICATE, reading.FOREIGN, reading.COMPOSITION):
         raise reading.Malformed(f"{where.strip()} is of no kind that can be composed")
     if law is not None and not isinstance(law, dict):
         raise reading.Malformed(f"the law of {where.strip()} must be an object")
@@ -338,12 +343,13 @@ def _kind(entry: _Entry) -> str:
 
 def _relation(part: Found) -> tuple[str, str]:
     """Return which neighbors a part speaks of, and the unit in which they differ."""
-    if part["schema"] == reading.COMPOSITION:
-        inner = {_relation(_entry(item, "a part").part) for item in reading.rows(part, "parts")}
+    content = reading.record(part, "content")
+    if part["kind"] == reading.COMPOSITION:
+        inner = {_relation(_entry(item, "a part").part) for item in reading.rows(content, "parts")}
         return inner.pop() if len(inner) == 1 else ("different", "relations")
-    if part["schema"] == reading.FOREIGN:
-        return reading.word(part, "neighbors"), reading.word(part, "unit")
-    run = reading.record(part, "run")
+    if part["kind"] == reading.FOREIGN:
+        return reading.word(content, "neighbors"), reading.word(content, "unit")
+    run = reading.record(content, "run")
     size = reading.whole(run, "group_size", 1) if "group_size" in run else 1
     return reading.word(run, "neighbors"), "record" if size == 1 else f"group of {size} records"
 

@@ -13,6 +13,7 @@ from dplateau.errors import DplateauError
 from dplateau.ground.sealed import CERTIFICATE
 from dplateau.verify import (
     blocks,
+    checkpoints,
     compositions,
     historical,
     iteration,
@@ -38,7 +39,7 @@ def verify(found: Any) -> Verification:
     ``found`` is what ``Certificate.to_dict`` returns or what JSON reads from a file. Whatever is
     wrong with it, the answer is a verdict that says so, never an error.
     """
-    if isinstance(found, dict) and found.get("schema") == reading.COMPOSITION:
+    if isinstance(found, dict) and found.get("kind") == reading.COMPOSITION:
         return verify_composition(found)
     ledger = Ledger()
     derived: Derived | None = None
@@ -58,9 +59,9 @@ def verify(found: Any) -> Verification:
     return Verification(
         ok=ok,
         checks=tuple(ledger.checks),
-        claimed_epsilon=_shown_number(found, "claimed_epsilon"),
+        claimed_epsilon=reading.stated(found, "claim", "epsilon"),
         rederived_epsilon=_finite(derived),
-        bound=found.get("bound") if isinstance(found, dict) and _is_text(found, "bound") else None,
+        bound=reading.stated_text(found, "bound"),
     )
 
 
@@ -74,16 +75,14 @@ def examined(found: Any, ledger: Ledger) -> tuple[Case, str, Derived]:
 
 def _opened(found: Any, ledger: Ledger) -> tuple[Case, str]:
     """Check the envelope: format, version, checksum, the run and the claimed numbers."""
-    reading.require_envelope(found, CERTIFICATE, ledger)
-    epsilon = reading.number(found, "claimed_epsilon")
-    delta = reading.number(found, "claimed_delta")
-    sensible = epsilon >= 0 and 0 <= delta < 1
-    ledger.require("claim", sensible, f"epsilon {epsilon:.9g} at delta {delta:g}")
-    reading.assumptions(found)
-    reading.word(found, "citation")
-    run = _run(reading.record(found, "run"), ledger)
-    witness = reading.record(found, "witness")
-    return Case(run, witness, epsilon, delta, ledger), reading.word(found, "bound")
+    content = reading.require_envelope(found, CERTIFICATE, ledger)
+    epsilon, delta = reading.claim(content, ledger)
+    reading.assumptions(content)
+    reading.word(content, "citation")
+    reading.files(content)
+    run = _run(reading.record(content, "run"), ledger)
+    witness = reading.record(content, "witness")
+    return Case(run, witness, epsilon, delta, ledger), reading.word(content, "bound")
 
 
 def _run(described: dict[str, Any], ledger: Ledger) -> Run:
@@ -120,17 +119,6 @@ def _finite(derived: Derived | None) -> float | None:
     return derived.epsilon if derived is not None and math.isfinite(derived.epsilon) else None
 
 
-def _is_text(found: dict[str, Any], name: str) -> bool:
-    return isinstance(found.get(name), str)
-
-
-def _shown_number(found: Any, name: str) -> float | None:
-    try:
-        return reading.number(found, name) if isinstance(found, dict) else None
-    except reading.Malformed:
-        return None
-
-
 THEOREMS: dict[str, Theorem] = {
     "naive_composition": compositions.naive_composition,
     "advanced_composition": compositions.advanced_composition,
@@ -164,6 +152,10 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_replace_modulus": split.poisson_replace_modulus,
     "poisson_recursion": recursion.poisson_recursion,
     "fixed_size_recursion": recursion.fixed_size_recursion,
+    "checkpoints_full_batch": checkpoints.checkpoints_full_batch,
+    "checkpoints_poisson": checkpoints.checkpoints_poisson,
+    "checkpoints_ordered": checkpoints.checkpoints_ordered,
+    "checkpoints_shuffled": checkpoints.checkpoints_shuffled,
 }
 # Theorems that speak of several records themselves; the others are extended by group privacy.
-KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace"})
+KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace", "checkpoints_poisson"})
