@@ -100,3 +100,11 @@ def test_whitening_finds_what_weak_directions_hold() -> None:
         )
     assert score["auto"] > score["never"] + 0.1
     assert score["auto"] > 0.85
+
+
+def test_whitening_does_not_spoil_a_line() -> None:
+    rows = np.random.default_rng(7).uniform(0, 10, size=(5000, 2))
+    rent = 20 + rows @ [3.0, 5.0] + 4 * np.random.default_rng(8).normal(size=5000)
+    model = PrivateRidge(feature_bounds=(0, 12), target_bound=(0, 150), random_state=0)
+    assert model.fit(rows, rent).plan_.moments
+    assert model.score(rows, rent) > 0.9

@@ -42,6 +42,7 @@ from dplateau.ground.types import FloatArray
 from dplateau.ledger import ledger_in_force, paid_for
 from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person, released
+from dplateau.planning.whitening import radius_for
 
 DEFAULT_DELTA = 1e-5
 DEFAULT_NORM = 1.0
@@ -186,7 +187,11 @@ class PrivateLinearModel(BaseEstimator):
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
             rows, whitening = whitened_rows(
-                row_map.training_rows(features, slots), chosen.moments, chosen.row_norm, randomness
+                row_map.training_rows(features, slots),
+                chosen.moments,
+                chosen.row_norm,
+                radius_for(chosen.loss),
+                randomness,
             )
             row_map = dataclasses.replace(row_map, whitening=whitening)
             weights = train(

@@ -47,6 +47,7 @@ def whitened_rows(
     rows: Dense | Sparse,
     moments: tuple[Certificate, ...],
     row_norm: float,
+    radius: float,
     randomness: Randomness,
 ) -> tuple[Dense | Sparse, tuple[Whitening, ...]]:
     """Release the moments that were planned, one round after the other, and whiten rows by them."""
@@ -54,26 +55,28 @@ def whitened_rows(
     for planned in moments:
         norm = 1.0 if rounds else row_norm
         found = noisy_moments(planned.run, rows, feature_norm=norm, randomness=randomness)
-        rounds.append(whitening_of(found, noise_std_of(planned.run), norm))
+        rounds.append(whitening_of(found, noise_std_of(planned.run), norm, radius))
         rows = rounds[-1].rows(rows)
     return rows, tuple(rounds)
 
 
-def whitening_of(moments: FloatArray, noise_std: float, feature_norm: float) -> Whitening:
+def whitening_of(
+    moments: FloatArray, noise_std: float, feature_norm: float, radius: float = 1.0
+) -> Whitening:
     """Return the map that noisy second moments of rows of at most that norm suggest.
 
     With s_j the eigenvalues of the moments and lambda the size of the noise in them (the spectral
     norm of its matrix is near ``noise_std`` sqrt(2 p)), direction j is stretched by
     (max(s_j, 0) + lambda)^(-1/2). The typical squared norm after that is the number of directions
-    that stand out of the noise; its root is the radius.
+    that stand out of the noise; rows are shortened to ``radius`` times its root.
     """
     sizes, directions = np.linalg.eigh(moments)
     floor = noise_std * math.sqrt(2 * len(moments))
     stretched = directions / np.sqrt(np.maximum(sizes, 0.0) + floor)
     # Signed in the numerator: where all is noise, positive and negative ones cancel.
     standing_out = max(1.0, float(np.sum(sizes / (np.abs(sizes) + floor))))
-    radius = min(math.sqrt(standing_out), feature_norm / math.sqrt(floor))
-    return Whitening(stretched / radius)
+    longest = min(radius * math.sqrt(standing_out), feature_norm / math.sqrt(floor))
+    return Whitening(stretched / longest)
 
 
 def whitening_to_dict(rounds: tuple[Whitening, ...]) -> list[list[list[float]]]:

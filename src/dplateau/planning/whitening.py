@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from dplateau.certificates import Certificate, certify
 from dplateau.engines.moments import moments_run
+from dplateau.losses import Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
 from dplateau.planning.recipes import FEWEST_PASSES, Task
 
@@ -28,6 +29,11 @@ MOST_NOISE_EACH = 10.0
 NOISE_EACH_FOR_TWO = 2.0
 # With fewer records the weak directions that whitening brings out are learnt by heart.
 FEWEST_RECORDS = 1000
+# White rows are shortened to the root of their typical squared norm, times this. Shortening a row
+# leaves the order of its scores, so classes are told apart as well; a number that grows with the
+# row needs most rows whole.
+RADIUS_FOR_CLASSES = 1.0
+RADIUS_FOR_NUMBERS = 1.5
 # Room for the margins of the parts' claims and of their composition.
 _ROOM = 1e-7
 
@@ -44,6 +50,12 @@ def in_words(rounds: int) -> str:
         f"rows are whitened {times} by noisy second moments, which take {SHARE:.0%} of the squared "
         "Gaussian parameter; the gradients take the rest"
     )
+
+
+def radius_for(loss: Loss) -> float:
+    """Return where to shorten white rows, in units of their typical norm."""
+    tells_classes = isinstance(loss, Logistic | SmoothedHinge | Softmax | OneVersusRest)
+    return RADIUS_FOR_CLASSES if tells_classes else RADIUS_FOR_NUMBERS
 
 
 def rounds_worthwhile(task: Task) -> int:
