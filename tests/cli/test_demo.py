@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -30,3 +32,13 @@ def test_the_demonstration_shows_models_and_claims(capsys: pytest.CaptureFixture
     assert pld[-1] > 2 * proved[-1]
     assert all(a <= b <= c <= d for a, b, c, d in zip(pld, rdp, advanced, naive, strict=True))
     assert "times less for the same noise" in said
+
+
+def test_a_plain_install_shows_what_it_can() -> None:
+    script = "import sys; sys.modules['sklearn'] = None; import dplateau.cli as c; c.main(['demo'])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("No models here: private estimators need the extra train: pip")
+    assert "times less for the same noise" in done.stdout

@@ -10,6 +10,7 @@ from dplateau.algorithms import LossGeometry, NoisySGD, Run
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates.certify import certificate_of, comparison_of, survey
 from dplateau.cli import show
+from dplateau.errors import MissingExtra
 
 DELTA = 1e-5
 HIDDEN_STEPS = 4000
@@ -37,8 +38,11 @@ def demo_run() -> Run:
 
 
 def run_demo() -> None:
-    """Train on embedded data, then account for a larger run by every bound."""
-    train_demo()
+    """Train on embedded data if that can be done, then account for a larger run by every bound."""
+    try:
+        train_demo()
+    except MissingExtra as missing:
+        show.console.print(f"No models here: {missing}\n", soft_wrap=True, markup=False)
     account_demo()
 
 
