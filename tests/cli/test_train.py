@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dplateau import Ledger
 from dplateau.certificates import Certificate, Composition
 from dplateau.cli import main
 from dplateau.tables import TableModel, read_table
@@ -444,3 +445,21 @@ def test_options_speak_of_missing_cells_dates_and_models(
     report = (tmp_path / "out" / "report.txt").read_text()
     assert "Private regression of 'cost'" in report
     assert "since is missing" in report
+
+
+def test_a_ledger_pays_for_the_model_and_its_score_or_refuses(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = tmp_path / "survey.ledger"
+    Ledger.create(book, epsilon=1.0, delta=1e-5)
+    words = ["train", data, "--target", "income", "--epsilon", 1, *KNOWN, *QUICK, "--ledger", book]
+    assert run(*words, "--evaluate-epsilon", 0.5, "-o", tmp_path / "first") == 0
+    capsys.readouterr()
+    assert run(*words, "-o", tmp_path / "second") == 1
+    assert "nothing of the budget is left" in capsys.readouterr().err
+    assert not (tmp_path / "second").exists()
+    first, refused = Ledger(book).statement().entries
+    assert (first.status, refused.status) == ("spent", "refused")
+    assert "2 parts by worst part" in first.what
+    found = json.loads((tmp_path / "first" / "certificate.json").read_text())
+    assert Composition.from_dict(found).claimed_epsilon <= 1.0

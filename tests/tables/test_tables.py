@@ -25,7 +25,7 @@ from dplateau.tables import (
     encode_features,
     encode_target,
 )
-from dplateau.tables.release import evaluated, fit_table
+from dplateau.tables.release import NoisyScore, evaluated, fit_table
 from dplateau.tables.schema import draft
 
 SCHEMA = Schema(
@@ -147,7 +147,8 @@ def test_the_noisy_score_has_the_noise_it_is_charged_for() -> None:
     zeros = np.zeros((1, 10))
     model = TableModel("logistic", SCHEMA, zeros, np.array([-1.0]), 1.0, ("a", "b"))
     test, claim = ROWS.part(np.tile(np.arange(4), 5)), plan(100, 10).certificate
-    found = [evaluated(model, test, 2.0, claim, SeededRandomness(seed)) for seed in range(9)]
+    score = NoisyScore(test.n_rows, 2.0, classes=True)
+    found = [evaluated(model, test, score, claim, SeededRandomness(seed)) for seed in range(9)]
     # Half of the guesses are right; one row among 20 changes that by 1/20.
     drawn = [float(SeededRandomness(seed).laplace(1)[0]) for seed in range(9)]
     scale = math.sqrt(2) / (2.0 * 20)

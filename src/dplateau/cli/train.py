@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json as json_text
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dplateau.cli.ledger import refusals_are_verdicts
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_text, write_whole
@@ -43,6 +45,7 @@ Separator = Annotated[
 Decimal = Annotated[str, typer.Option(help="Decimal point of a CSV.", rich_help_panel=_FILE)]
 
 
+@refusals_are_verdicts
 def train_command(
     data: Annotated[Path, typer.Argument(help="CSV or Parquet file of private rows.")],
     epsilon: Annotated[
@@ -115,6 +118,13 @@ def train_command(
             rich_help_panel=CLAIM_PANEL,
         ),
     ] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ledger that pays for all that leaves, or refuses before training.",
+            rich_help_panel=CLAIM_PANEL,
+        ),
+    ] = None,
     model: Annotated[
         str | None, typer.Option(help=f"{_NO_MODEL.capitalize()}.", rich_help_panel=_FIT)
     ] = None,
@@ -158,6 +168,7 @@ def train_command(
     ] = False,
 ) -> None:
     """Train a private linear model on a table and write model, certificate and report."""
+    from dplateau.ledger import Ledger
     from dplateau.tables import fit_table, read_table
     from dplateau.tables.release import refuse_to_overwrite
 
@@ -174,21 +185,22 @@ def train_command(
     }
     known = _schema(table, data, schema, options)
     tests = None if public_test is None else read_table(public_test, separator=separator)
-    release = fit_table(
-        table,
-        known,
-        epsilon=epsilon,
-        delta=delta,
-        model=model,
-        data_norm=data_norm,
-        n_public=n_public,
-        neighbors=neighbors.replace("-", "_"),
-        compute_budget=compute_budget,
-        evaluate_epsilon=evaluate_epsilon,
-        safe_noise=safe_noise,
-        seed=seed,
-        verbose=sys.stderr.isatty(),
-    )
+    with nullcontext() if ledger is None else Ledger(ledger):
+        release = fit_table(
+            table,
+            known,
+            epsilon=epsilon,
+            delta=delta,
+            model=model,
+            data_norm=data_norm,
+            n_public=n_public,
+            neighbors=neighbors.replace("-", "_"),
+            compute_budget=compute_budget,
+            evaluate_epsilon=evaluate_epsilon,
+            safe_noise=safe_noise,
+            seed=seed,
+            verbose=sys.stderr.isatty(),
+        )
     public_score = None if tests is None else release.model.score(tests)
     report = release.report(str(data), public_score)
     release.write(output, report)

@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from dplateau.numerics.solve import smallest_where
 # Ledgers that are in force in this process, the innermost last. Every thread sees them: a fit that
 # escaped its ledger because it ran in another thread would not be paid for.
 _IN_FORCE: list[Ledger] = []
+_RELEASED_WITH: list[Callable[[Part], Part]] = []
 _NOISE_STEPS = 40
 _NOISE_RTOL = 1e-3
 
@@ -319,9 +320,20 @@ def paid_for(part: Part, *, name: str) -> Iterator[None]:
     if ledger is None:
         yield
         return
-    number = ledger.reserve(part, name=name)
+    whole = _RELEASED_WITH[-1](part) if _RELEASED_WITH else part
+    number = ledger.reserve(whole, name=name)
     yield
     ledger.settle(number)
+
+
+@contextmanager
+def released_with(whole: Callable[[Part], Part]) -> Iterator[None]:
+    """Pay at once for all that leaves together: ``whole`` of what is paid for inside the block."""
+    _RELEASED_WITH.append(whole)
+    try:
+        yield
+    finally:
+        _RELEASED_WITH.pop()
 
 
 def _payment(

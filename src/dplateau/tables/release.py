@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,11 +18,13 @@ import numpy as np
 from dplateau.algorithms import LossGeometry, NoisyGD
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition, certify, compose
+from dplateau.certificates.composition import Part, Records
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
 from dplateau.ground.types import BoolArray
+from dplateau.ledger import released_with
 from dplateau.planning import Plan
 from dplateau.tables.model import CLASSIFIERS, REGRESSORS, TableModel
 from dplateau.tables.schema import BUCKET_END, Schema
@@ -75,12 +78,7 @@ class Release:
         """The claim about everything that leaves."""
         if self.evaluation is None:
             return self.model_certificate
-        one_record = self.model_certificate.run.group_size == 1
-        return compose(
-            [self.model_certificate, self.evaluation.certificate],
-            self.model_certificate.claimed_delta,
-            records="disjoint" if one_record else "same",
-        )
+        return together(self.model_certificate, self.evaluation.certificate)
 
     def report(self, data: str, public_score: float | None = None) -> str:
         """Return the claim, what left, what ran, what it rests on, and the weights by name."""
@@ -233,7 +231,12 @@ def fit_table(
         "safe_noise": safe_noise,
         "verbose": int(verbose),
     }
-    estimator, told = _fitted(kind, rest, schema, options)
+    score = None
+    if test is not None and evaluate_epsilon is not None:
+        score = NoisyScore(test.n_rows, evaluate_epsilon, classes=schema.target.bounds is None)
+    # A ledger in force pays for the model and its score before the training starts.
+    with nullcontext() if score is None else released_with(score.released_with):
+        estimator, told = _fitted(kind, rest, schema, options)
     bounds = schema.target.bounds
     found = TableModel(
         kind=kind,
@@ -244,10 +247,9 @@ def fit_table(
         classes=None if bounds is not None else tuple(map(str, estimator.classes_)),
     )
     evaluation = None
-    if test is not None and evaluate_epsilon is not None:
+    if test is not None and score is not None:
         claim = estimator.plan_.certificate
-        randomness = _randomness(seed, safe_noise)
-        evaluation = evaluated(found, test, evaluate_epsilon, claim, randomness)
+        evaluation = evaluated(found, test, score, claim, _randomness(seed, safe_noise))
     return Release(found, estimator.certificate_, estimator.plan_, evaluation, told)
 
 
@@ -289,52 +291,89 @@ def held_out(n: int, randomness: Randomness) -> BoolArray:
             return chosen
 
 
-def evaluated(
-    model: TableModel, test: Table, epsilon: float, claim: Certificate, randomness: Randomness
-) -> Evaluation:
-    """Return the model's score on held-out rows, with Laplace noise, and what it costs.
+def together(model: Certificate, score: Certificate) -> Composition:
+    """Return the claim about a model and its score: the worse of both if a person has one row."""
+    records: Records = "disjoint" if model.run.group_size == 1 else "same"
+    return compose([model, score], model.claimed_delta, records=records)
 
-    The certificate is that of the run which adds up the rows' scores once with that noise. Under
-    "replace" a score in [0, 1] is one in [-1/2, 1/2] about a constant that all neighbors share.
-    """
+
+@dataclass(frozen=True)
+class NoisyScore:
+    """A score on so many held-out rows, to be released with Laplace noise at this epsilon."""
+
+    rows: int
+    epsilon: float
+    classes: bool
+
+    @property
+    def metric(self) -> str:
+        """What is averaged over the rows; between 0 and 1 for each."""
+        return "accuracy" if self.classes else "mean squared error over the squared range"
+
+    def noise_std(self, claim: Certificate) -> float:
+        """Return the deviation of the noise in the average."""
+        # A std is sqrt(2) times the scale of a Laplace law; a person's rows add up.
+        return math.sqrt(2.0) * claim.run.group_size / self.epsilon / self.rows
+
+    def certificate(self, claim: Certificate) -> Certificate:
+        """Return what the score costs, for the neighbors and the delta of the model's ``claim``.
+
+        The certificate is that of the run which adds up the rows' scores once with that noise.
+        Under "replace" a score in [0, 1] is one in [-1/2, 1/2] about a constant that all neighbors
+        share.
+        """
+        lipschitz = 0.5 if claim.run.neighbors == "replace" else 1.0
+        run = NoisyGD(
+            n=self.rows,
+            steps=1,
+            learning_rate=1.0,
+            noise_std=self.noise_std(claim),
+            noise_kind="laplace",
+            dimension=1,
+            loss=LossGeometry(lipschitz=lipschitz, convex=True),
+            neighbors=claim.run.neighbors,
+            group_size=claim.run.group_size,
+            release="all",
+        )
+        what = (
+            f"this part is the noisy {self.metric} on held-out rows, one number that adds up row "
+            "by row"
+        )
+        certificate = certify(run, claim.claimed_delta)
+        stated = (
+            *certificate.assumptions,
+            Assumption(what, "by construction"),
+            _OWN_COIN if claim.run.group_size == 1 else _BOTH_PARTS,
+        )
+        return replace(certificate, assumptions=stated)
+
+    def released_with(self, model: Part) -> Part:
+        """Return what a model costs together with this score."""
+        assert isinstance(model, Certificate)
+        return together(model, self.certificate(model))
+
+
+def evaluated(
+    model: TableModel, test: Table, score: NoisyScore, claim: Certificate, randomness: Randomness
+) -> Evaluation:
+    """Return the model's score on held-out rows, with Laplace noise, and what it costs."""
     truth, guess = encode_target(test, model.schema), model.predict(test)
-    if model.classes is not None:
-        metric, scores = "accuracy", truth == guess
+    if score.classes:
+        scores = truth == guess
     else:
         bounds = model.schema.target.bounds
         assert bounds is not None
         # In units of the target's range, so that one row's error is at most 1.
         width = bounds.high - bounds.low
         cut = np.clip([truth, guess], bounds.low, bounds.high) / width
-        metric, scores = "mean squared error over the squared range", (cut[0] - cut[1]) ** 2
-    most_rows, n = claim.run.group_size, test.n_rows
-    # Of the noise in the sum; std is sqrt(2) times the scale of a Laplace law.
-    std = math.sqrt(2.0) * most_rows / epsilon
-    run = NoisyGD(
-        n=n,
-        steps=1,
-        learning_rate=1.0,
-        noise_std=std / n,
-        noise_kind="laplace",
-        dimension=1,
-        loss=LossGeometry(lipschitz=0.5 if claim.run.neighbors == "replace" else 1.0, convex=True),
-        neighbors=claim.run.neighbors,
-        group_size=most_rows,
-        release="all",
-    )
-    what = f"this part is the noisy {metric} on held-out rows, one number that adds up row by row"
-    certificate = certify(run, claim.claimed_delta)
-    stated = (
-        *certificate.assumptions,
-        Assumption(what, "by construction"),
-        _OWN_COIN if most_rows == 1 else _BOTH_PARTS,
-    )
+        scores = (cut[0] - cut[1]) ** 2
+    std = score.noise_std(claim)
     noise = float(randomness.laplace(1)[0])  # of variance 1
     return Evaluation(
-        metric=metric,
-        value=float(np.mean(scores)) + noise * std / n,
-        noise_std=std / n,
-        epsilon=epsilon,
-        rows=n,
-        certificate=replace(certificate, assumptions=stated),
+        metric=score.metric,
+        value=float(np.mean(scores)) + noise * std,
+        noise_std=std,
+        epsilon=score.epsilon,
+        rows=score.rows,
+        certificate=score.certificate(claim),
     )
