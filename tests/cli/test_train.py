@@ -463,3 +463,18 @@ def test_a_ledger_pays_for_the_model_and_its_score_or_refuses(
     assert "2 parts by worst part" in first.what
     found = json.loads((tmp_path / "first" / "certificate.json").read_text())
     assert Composition.from_dict(found).claimed_epsilon <= 1.0
+
+
+@pytest.mark.parametrize("more", [[], ["--evaluate-epsilon", "0.5"]])
+def test_a_seeded_training_claims_nothing_and_hides_its_seed(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str]
+) -> None:
+    out = tmp_path / "out"
+    words = ["train", data, "--target", "income", "--epsilon", 1, *KNOWN, *QUICK, "-o", out]
+    assert run(*words, "--seed", 987_654_321, "--json", *more) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["epsilon"], said["no_claim"]) == (None, "not private (seeded run)")
+    assert all("987654321" not in path.read_text() for path in out.iterdir())
+    assert "not private (seeded run)" in (out / "report.txt").read_text()
+    assert run("verify", out / "certificate.json") == 1
+    assert "not private (seeded run)" in capsys.readouterr().out

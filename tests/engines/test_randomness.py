@@ -359,7 +359,7 @@ def test_a_seed_repeats_itself_and_says_so() -> None:
     source = SeededRandomness(5)
     assert np.array_equal(source.gaussian(9), SeededRandomness(5).gaussian(9))
     assert not source.private
-    assert source.statement == "reproducible, not private: everyone can repeat seed 5"
+    assert source.statement == "noise and batches can be repeated by whoever knows the seed"
     assert SecureRandomness().private
     assert "AES-256" in SecureRandomness().statement
     with pytest.raises(InvalidInput, match="seed must be a whole number"):

@@ -62,7 +62,7 @@ def verdict(model: Any, y: Any, runs: int) -> str:
     released(model, data, np.random.default_rng(0))
     report = audit_trainer(
         lambda given, rng: released(model, given, rng),
-        model.certificate_,
+        model.plan_.certificate,  # a seeded fit itself claims nothing
         data,
         neighbor,
         runs=runs,

@@ -133,12 +133,25 @@ def test_a_seed_warns_and_marks_the_certificate() -> None:
     model = PrivateRidge(random_state=5, **QUICK)
     with pytest.warns(PrivacyLeakWarning, match=r"random_state .* leave it None"):
         first = model.fit(X, LABELS).coef_
-    assert "reproducible, not private" in assumptions(model)
+    assert model.certificate_.claim is None
+    assert model.certificate_.headline == "not private (seeded run)"
+    verified = model.certificate_.verify()
+    assert not verified.ok
+    assert "not private (seeded run)" in str(verified)
+    assert model.plan_.certificate.claim is not None
+    assert model.plan_.certificate.verify().ok
     with pytest.warns(PrivacyLeakWarning):
         assert np.array_equal(first, model.fit(X, LABELS).coef_)
     model.set_params(random_state=np.random.RandomState(5))
     with pytest.warns(PrivacyLeakWarning):
         assert not np.array_equal(model.fit(X, LABELS).coef_, model.fit(X, LABELS).coef_)
+
+
+def test_no_paper_holds_the_seed() -> None:
+    model = PrivateRidge(random_state=987_654_321, **QUICK)
+    with pytest.warns(PrivacyLeakWarning):
+        model.fit(X, LABELS)
+    assert "987654321" not in model.certificate_.to_json()
 
 
 @pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateLinearSVC])

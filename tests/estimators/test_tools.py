@@ -64,7 +64,7 @@ def test_grid_search() -> None:
         cv=3,
     )
     search.fit(X, LABELS)
-    assert search.best_estimator_.certificate_.claimed_epsilon <= 10
+    assert search.best_estimator_.plan_.certificate.claimed_epsilon <= 10
     assert len(search.cv_results_["mean_test_score"]) == 2
 
 

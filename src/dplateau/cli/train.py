@@ -356,10 +356,11 @@ def _ends(flag: str, text: str) -> tuple[Any, Any]:
 
 def _summary(release: Release, output: Path, public_score: float | None) -> dict[str, Any]:
     """Return the outcome as JSON-ready data."""
-    claim = release.certificate
+    claim = release.certificate.claim
     found: dict[str, Any] = {
-        "epsilon": claim.claimed_epsilon,
-        "delta": claim.claimed_delta,
+        "epsilon": None if claim is None else claim.epsilon,
+        "delta": None if claim is None else claim.delta,
+        "no_claim": release.certificate.no_claim,
         "max_records_per_person": release.plan.run.group_size,
         "model": str(output / "model.json"),
         "certificate": str(output / "certificate.json"),

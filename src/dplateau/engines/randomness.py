@@ -278,13 +278,13 @@ class SeededRandomness(Randomness):
     """Words that anyone with the seed can repeat: for tests and teaching, not for private data."""
 
     private = False
+    statement = "noise and batches can be repeated by whoever knows the seed"
 
     def __init__(self, seed: int, *, safe_noise: bool = False) -> None:
         super().__init__(safe_noise=safe_noise)
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise InvalidInput(f"seed must be a whole number of at least 0; got {seed!r}")
         self.seed = int(seed)
-        self.statement = f"reproducible, not private: everyone can repeat seed {self.seed}"
         self._bits = np.random.PCG64(self.seed)
 
     def words(self, count: int) -> Words:

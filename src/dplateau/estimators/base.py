@@ -28,6 +28,7 @@ from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.disclosures import (
+    SEEDED,
     about_rows,
     about_sizes,
     fixed_seed,
@@ -215,7 +216,9 @@ class PrivateLinearModel(BaseEstimator):
                 *self._more_assumptions(),
             ),
         )
-        self.certificate_ = released(chosen.moments, gradients)
+        whole = released(chosen.moments, gradients)
+        # Whoever knows the seed can subtract the noise; plan_.certificate says what it would cost.
+        self.certificate_ = whole if randomness.private else whole.without_claim(SEEDED)
         self._keep(*row_map.in_original_units(weights))
 
     @abstractmethod

@@ -16,6 +16,9 @@ from dplateau.bounds.base import Assumption
 from dplateau.engines import Randomness
 from dplateau.errors import InvalidInput
 
+# What a certificate says in place of a claim when the noise can be repeated.
+SEEDED = "not private (seeded run)"
+
 
 def fixed_seed(name: str) -> str:
     """Return the warning of noise that can be repeated."""

@@ -75,10 +75,14 @@ class Release:
 
     @cached_property
     def certificate(self) -> Certificate | Composition:
-        """The claim about everything that leaves."""
+        """The claim about everything that leaves, or about nothing if the model has none."""
+        model = self.model_certificate
         if self.evaluation is None:
-            return self.model_certificate
-        return together(self.model_certificate, self.evaluation.certificate)
+            return model
+        if model.no_claim is None:
+            return together(model, self.evaluation.certificate)
+        planned = together(self.plan.gradients, self.evaluation.certificate)
+        return planned.without_claim(model.no_claim)
 
     def report(self, data: str, public_score: float | None = None) -> str:
         """Return the claim, what left, what ran, what it rests on, and the weights by name."""
@@ -248,7 +252,7 @@ def fit_table(
     )
     evaluation = None
     if test is not None and score is not None:
-        claim = estimator.plan_.certificate
+        claim = estimator.plan_.gradients
         evaluation = evaluated(found, test, score, claim, _randomness(seed, safe_noise))
     return Release(found, estimator.certificate_, estimator.plan_, evaluation, told)
 
