@@ -198,7 +198,7 @@ def test_checkpoints_are_stated_by_options(stated: dict[str, Any], release: Chec
 @pytest.mark.parametrize(
     ("stated", "text"),
     [
-        ({"release": "checkpoints"}, r"which checkpoints\? add --every 100, --at 100,200 or"),
+        ({"release": "checkpoints"}, r"which checkpoints\? add --every 100, --at 100,200,500 or"),
         ({"release": "last", "every": 4}, "--every goes with --release checkpoints"),
         ({"release": "checkpoints", "at": "5,x"}, "--at takes steps separated by commas; got 'x'"),
         ({"release": "checkpoints", "at": "5,200"}, "a checkpoint at step 200 of a run of 100"),
