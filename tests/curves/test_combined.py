@@ -279,3 +279,11 @@ def test_the_generic_tradeoff_stops_when_nothing_can_improve() -> None:
     curve = Counted()
     assert curve.tradeoff(0.3) == pytest.approx(G.tradeoff(0.3), abs=2e-3)
     assert curve.asked < 60
+
+
+def test_an_underflown_delta_of_one_record_is_not_zero_for_a_group() -> None:
+    """A delta below the smallest double is not zero, and e^epsilon makes it large again."""
+    group, exact = GroupCurve(GaussianCurve(30.0), 3), GaussianCurve(90.0)
+    assert GaussianCurve(30.0).delta(4900.0 / 3) == 0.0
+    assert group.delta(4900.0) >= exact.delta(4900.0) > 0
+    assert group.deltas(np.array([4900.0]), 1e-5)[0] >= exact.delta(4900.0)

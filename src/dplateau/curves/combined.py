@@ -19,6 +19,8 @@ from dplateau.ground.types import FloatArray
 from dplateau.numerics.solve import smallest_where
 
 _ROUND_UP = 1 + 1e-13
+# A delta below this may have lost its digits to underflow.
+_LEAST_DELTA = 1e-300
 # Deltas tried where only epsilon(delta) has a formula: any list is valid.
 _LEVELS = 500
 
@@ -131,17 +133,27 @@ class GroupCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Return the summed geometric series of deltas."""
         eps = checked_epsilon(epsilon)
-        one = self.curve.delta(eps / self.size)
+        one = self._at_least(self.curve.delta(eps / self.size), eps / self.size)
         if one == 0:
             return 0.0
         steps = np.arange(self.size) * (eps / self.size)
         log_sum = float(np.logaddexp.reduce(steps))
         return min(1.0, math.exp(min(0.0, log_sum + math.log(one))) * _ROUND_UP)
 
+    def _at_least(self, one: float, epsilon: float) -> float:
+        """Return one record's delta; too small for a double it is not zero, unless losses end.
+
+        e^epsilon of a group may make it large again.
+        """
+        if one >= _LEAST_DELTA or self.curve.epsilon(0.0) <= epsilon:
+            return one
+        return _LEAST_DELTA
+
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all sums at once."""
         each = np.asarray(epsilons, dtype=np.float64) / self.size
-        one = self.curve.deltas(each, center / self.size)
+        found = self.curve.deltas(each, center / self.size)
+        one = np.array([self._at_least(d, e) for d, e in zip(found, each, strict=True)])
         logs = np.logaddexp.reduce(np.arange(self.size)[:, None] * each, axis=0)
         with np.errstate(divide="ignore"):
             total = np.exp(np.minimum(logs + np.log(one), 0.0))
