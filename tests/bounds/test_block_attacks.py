@@ -23,7 +23,8 @@ from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import AtomLaw
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.shifts.blocks import Lags, Plan, block_pairs
+from dplateau.shifts.blocks import BlockPlan as Plan
+from dplateau.shifts.blocks import Lags, block_pairs
 
 Parts = tuple[tuple[DominatingPair, int], ...]
 Function = Callable[[FloatArray], FloatArray]
