@@ -25,6 +25,7 @@ from dplateau.algorithms import (
     NoisyGD,
     NoisySGD,
     OnePassSGD,
+    Poisson,
     ProjectedLangevin,
     Run,
     Schedule,
@@ -129,15 +130,32 @@ def setting(seed: int, index: int, *, losses: str | None = None) -> Setting:
         losses = LOSSES[(index // len(KINDS) + index) % len(LOSSES)]
         if kind in _CONTRACTIVE_KINDS and draw.chance(0.8):
             losses = draw.pick(_CONTRACTIVE)
-    run = _Sketch(draw, kind, losses).run()
+    run = _with_rates_and_groups(_Sketch(draw, kind, losses).run(), _Draw(seed, index, 2))
     return Setting(seed, index, kind, run, float(f"{10 ** draw.uniform(-8.0, -3.0):.3g}"))
+
+
+def _with_rates_and_groups(run: Run, draw: _Draw) -> Run:
+    """Return the run, at times with rates of its own or neighbors several records apart."""
+    match run.batches:
+        case Poisson(rate=float(rate)) if run.steps <= LONGEST and draw.chance(0.15):
+            top, bottom = rate * draw.uniform(0.5, 1.0), rate * draw.uniform(0.1, 1.0)
+            pieces = draw.pick((1, 2, 3, run.steps))
+            place = np.arange(run.steps) * pieces // run.steps / max(pieces - 1, 1)
+            rates = top * (bottom / top) ** np.minimum(place, 1.0)
+            changed = top if pieces == 1 else rates.tolist()
+            run = run.replace(batch_size=run.batch_size, sampling_rate=changed)
+        case _:
+            pass
+    if run.n > 8 and draw.chance(0.06):
+        run = run.replace(group_size=draw.whole(2, 4))
+    return run
 
 
 class _Draw:
     """Random choices, all from one stream."""
 
-    def __init__(self, seed: int, index: int) -> None:
-        self._stream = np.random.default_rng([seed, index])
+    def __init__(self, *numbers: int) -> None:
+        self._stream = np.random.default_rng(numbers)
 
     def uniform(self, low: float, high: float) -> float:
         return float(self._stream.uniform(low, high))

@@ -47,7 +47,7 @@ def round_trip(name: str) -> float:
 
 
 def epsilon(bound: Bound, run: Run, delta: float) -> float:
-    return bound.curve(run, bound.plan(run, delta)).epsilon(delta)
+    return bound.curve_for(run, bound.plan_for(run, delta)).epsilon(delta)
 
 
 @cache
@@ -105,7 +105,7 @@ class Shrunk(Bound):
     def __init__(self, bound: Bound, part: float) -> None:
         self.bound, self.part = bound, part
 
-    def missing(self, run: Run) -> str | None:
+    def refusal(self, run: Run) -> str | None:
         return self.bound.refusal(run)
 
     def plan(self, run: Run, delta: float) -> Witness:
@@ -201,14 +201,14 @@ def test_more_noise_never_raises_epsilon(name: str) -> None:
 def test_a_curve_falls_and_answers_both_ways(name: str) -> None:
     bound = bound_named(name)
     for chosen in examples(name)[:1]:
-        witness = bound.plan(chosen.run, chosen.delta)
-        curve = bound.curve(chosen.run, witness)
+        witness = bound.plan_for(chosen.run, chosen.delta)
+        curve = bound.curve_for(chosen.run, witness)
         deltas = [chosen.delta * factor for factor in (0.1, 1.0, 10.0)]
         epsilons = [curve.epsilon(delta) for delta in deltas]
         assert epsilons[0] * TOLERANCE >= epsilons[1]
         assert epsilons[1] * TOLERANCE >= epsilons[2]
         assert curve.delta(epsilons[1]) <= deltas[1] * round_trip(name)
-        again = bound.curve(chosen.run, json.loads(json.dumps(witness)))
+        again = bound.curve_for(chosen.run, json.loads(json.dumps(witness)))
         assert again.epsilon(chosen.delta) == epsilons[1]
 
 

@@ -141,8 +141,12 @@ def _shortest_batch(run: Run) -> int:
 def batch_records(run: Run) -> IntArray:
     """Return how many records each step's batch holds: all but the last of an epoch hold b."""
     records = np.full(run.steps, int(run.batch_size), dtype=np.int64)
-    length = -(-run.n // int(run.batch_size))
-    records[length - 1 :: length] = _shortest_batch(run)
+    match run.batches:
+        case Cyclic() | OnePass():
+            length = run.batches_per_epoch
+            records[length - 1 :: length] = _shortest_batch(run)
+        case _:
+            pass
     return records
 
 
