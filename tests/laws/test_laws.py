@@ -225,8 +225,7 @@ def test_a_certificate_is_its_curve(name: str) -> None:
 
 def longer(run: Run) -> Run | None:
     """Return the run with a whole number of epochs more, or None if its length is fixed."""
-    scheduled = isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
-    if isinstance(run.batches, OnePass) or scheduled:
+    if isinstance(run.batches, OnePass) or run.has_schedule:
         return None
     step = run.batches_per_epoch if isinstance(run.batches, Cyclic) else max(1, run.steps // 3)
     return run.replace(steps=run.steps + step)

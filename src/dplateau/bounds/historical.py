@@ -341,7 +341,7 @@ def _enough_steps(least: Callable[[Run], int]) -> Asks:
     return Asks(why_not)
 
 
-def _weakly_smooth_steps(run: Run) -> int:
+def weakly_smooth_steps(run: Run) -> int:
     """Return ceil(D n / (4 eta L))."""
     eta, lipschitz, diameter, n = _constants(run)
     return math.ceil(diameter * n / (4 * eta * lipschitz) * (1 - 1e-12))
@@ -378,7 +378,7 @@ class BravoWeaklySmooth(BravoClosed):
         *_NO_RIDGE,
         ConvexLosses(),
         Asks(_why_sampled_too_often),
-        _enough_steps(_weakly_smooth_steps),
+        _enough_steps(weakly_smooth_steps),
     )
 
     def limit(self, run: Run) -> float:
@@ -388,7 +388,7 @@ class BravoWeaklySmooth(BravoClosed):
     def factor(self, run: Run) -> float:
         eta, lipschitz, diameter, n = _constants(run)
         p, constant = loss_of(run).holder or (0.0, 2 * lipschitz)
-        steps = _weakly_smooth_steps(run)
+        steps = weakly_smooth_steps(run)
         power = float(eta ** (2 * p / (1 - p)) * (constant / 2) ** (2 / (1 - p)))
         jump = 4 * power * (1 - p) / (1 + p)
         hidden = 16 * lipschitz**2 * steps / n**2 + (diameter / eta) ** 2 / steps
@@ -396,7 +396,7 @@ class BravoWeaklySmooth(BravoClosed):
         return min(hidden, 16 * lipschitz**2 * run.steps / n**2)
 
 
-def _nonconvex_steps(run: Run) -> int:
+def nonconvex_steps(run: Run) -> int:
     """Return ceil(ln 2 / (2 ln(1 + eta beta)))."""
     return math.ceil(math.log(2) / (2 * math.log1p(_constants(run)[0] * loss_of(run).smoothness)))
 
@@ -421,7 +421,7 @@ class BravoNonconvex(BravoClosed):
         *_NO_RIDGE,
         SmoothLosses(),
         Asks(_why_not_a_tenth),
-        _enough_steps(_nonconvex_steps),
+        _enough_steps(nonconvex_steps),
     )
 
     def limit(self, run: Run) -> float:
@@ -432,7 +432,7 @@ class BravoNonconvex(BravoClosed):
     def factor(self, run: Run) -> float:
         eta, lipschitz, diameter, n = _constants(run)
         beta = loss_of(run).smoothness
-        sampled = 52 * lipschitz**2 * _nonconvex_steps(run) / n**2
+        sampled = 52 * lipschitz**2 * nonconvex_steps(run) / n**2
         return sampled + 4 * diameter**2 * beta / eta + 2 * (diameter * beta) ** 2
 
     def converted_epsilon(self, run: Run, delta: float) -> float:
