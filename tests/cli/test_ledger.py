@@ -51,7 +51,7 @@ def test_a_budget_from_first_to_last(
     assert "spent on certificate.json: " in out
     code, _, err = run(["ledger", "declare", book, "--name", "too much", "--mu", "3"], capsys)
     assert code == 1
-    assert "needs mu 3, and mu 0." in err
+    assert "needs mu 3.001, and mu 0." in err
     shown = parsed(["ledger", "show", book], capsys)
     assert [entry["status"] for entry in shown["entries"]] == ["spent"] * 3 + ["refused"]
     code, out, _ = run(["ledger", "show", book, "--head", paid["head"]], capsys)

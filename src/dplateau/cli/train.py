@@ -13,6 +13,7 @@ import typer
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.shown import rounded_up
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -394,8 +395,8 @@ def report_of(fitted: Fitted, data: str, public_score: float | None) -> str:
         found = fitted.evaluation
         lines += [
             f"Noisy {found.metric} on {found.rows} held-out rows: {found.value:.4f} "
-            f"(noise deviation {found.noise_std:.4f}), at epsilon {found.epsilon:g}",
-            f"Together: epsilon {fitted.total_epsilon:.6g} at delta {certificate.claimed_delta:g}",
+            f"(noise deviation {found.noise_std:.4f}), at epsilon {rounded_up(found.epsilon)}",
+            f"Together: {fitted.release.headline}",
         ]
     if public_score is not None:
         name = "R^2" if fitted.model.classes is None else "accuracy"

@@ -34,6 +34,7 @@ from dplateau.curves import (
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray
 from dplateau.numerics import normal
 from dplateau.numerics.solve import UNIT_ROUNDOFF, largest_where
@@ -219,7 +220,7 @@ class GaussianFilter(Filter):
 
     def words(self, amount: float) -> str:
         """Return the distance of the two Gaussian laws."""
-        return f"mu {rounded_up(math.sqrt(amount))}"
+        return f"mu {rounded_up(math.sqrt(amount), 4)}"
 
 
 @dataclass(frozen=True)
@@ -265,7 +266,7 @@ class RenyiFilter(Filter):
 
     def words(self, amount: float) -> str:
         """Return the divergence and its order."""
-        return f"Rényi {rounded_up(amount)} (order {self.order:g})"
+        return f"Rényi {rounded_up(amount, 4)} (order {self.order:g})"
 
 
 class PureFilter(Filter):
@@ -299,7 +300,7 @@ class PureFilter(Filter):
 
     def words(self, amount: float) -> str:
         """Return the epsilon."""
-        return f"epsilon {rounded_up(amount)}"
+        return f"epsilon {rounded_up(amount, 4)}"
 
 
 @dataclass(frozen=True)
@@ -424,19 +425,6 @@ def left_of(limit: float, spent: Fraction) -> float:
     nearest = float(rest)
     below = nearest if exact(nearest) <= rest else math.nextafter(nearest, -math.inf)
     return max(0.0, below)
-
-
-def rounded_up(value: float) -> str:
-    """Return four digits of a number, never less than it.
-
-    >>> rounded_up(0.12341), rounded_up(2.0)
-    ('0.1235', '2')
-    """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    step = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
-    found = f"{math.ceil(value / step * (1 - 1e-13)) * step:.4g}"
-    return found
 
 
 def _masses(law: Law, delta: float) -> tuple[FloatArray, FloatArray, float]:
