@@ -12,6 +12,7 @@ from dplateau import (
     Ball,
     Body,
     Box,
+    Checkpoints,
     CyclicSGD,
     LossGeometry,
     NoisyGD,
@@ -314,4 +315,55 @@ ONE_PASS: dict[str, Run] = {
     ),
 }
 
-RUNS: dict[str, Run] = {**FULL_BATCH, **RANDOM_BATCHES, **ORDERED, **ONE_PASS}
+EVERY: Options = {"release": Checkpoints(every=30)}
+
+CHECKPOINTS: dict[str, Run] = {
+    "checkpoints, full batch": NoisyGD(
+        n=100, steps=100, noise_multiplier=5.0, **{**STEPS, **EVERY}
+    ),
+    "checkpoints, full batch, domain, no ridge": NoisyGD(
+        n=100, steps=100, noise_multiplier=9.0, domain=Ball(0.01), **{**NO_RIDGE, **EVERY}
+    ),
+    "checkpoints, full batch, schedule": NoisyGD(
+        n=100,
+        steps=60,
+        noise_std=0.12,
+        neighbors="replace",
+        **{**STEPS, "learning_rate": [0.5] * 40 + [0.2] * 20, "release": Checkpoints(at=[20, 50])},
+    ),
+    "checkpoints, weakly smooth": NoisyGD(
+        n=50,
+        steps=100,
+        noise_std=0.8,
+        domain=Ball(0.1),
+        **{**NO_RIDGE, "loss": WEAKLY_SMOOTH, **EVERY},
+    ),
+    "checkpoints, Poisson": NoisySGD(**{**SAMPLED, **EVERY}),
+    "checkpoints, Poisson, replace, last five": NoisySGD(
+        **{**SAMPLED, "release": Checkpoints(last=5)}, neighbors="replace"
+    ),
+    "checkpoints, Poisson, domain, no ridge": NoisySGD(
+        **{**SAMPLED, "l2": 0.0, "domain": Ball(0.02), **EVERY}
+    ),
+    "checkpoints, Poisson, schedule": NoisySGD(
+        **{**SAMPLED, "steps": 40, "noise_multiplier": [1.5] * 20 + [2.5] * 20, **EVERY}
+    ),
+    "Poisson, averaged": NoisySGD(**{**SAMPLED, "steps": 40}, average_last=8),
+    "checkpoints, fixed size": NoisySGD(**{**SAMPLED, "steps": 40, **EVERY}, **FIXED),
+    "checkpoints, cyclic": CyclicSGD(**{**PASSES, **EVERY}, steps=77),
+    "checkpoints, cyclic, replace, domain": CyclicSGD(
+        **{**PASSES, **EVERY}, steps=77, neighbors="replace", domain=Ball(0.3)
+    ),
+    "checkpoints, shuffled once": CyclicSGD(**{**PASSES, **EVERY}, steps=77, order="shuffle_once"),
+    "checkpoints, reshuffled": CyclicSGD(
+        **{**PASSES, "release": Checkpoints(every=18)}, epochs=8, order="reshuffle"
+    ),
+    "checkpoints, one pass": OnePassSGD(
+        n=30, batch_size=4, noise_std=1.0, **{**STEPS, "release": Checkpoints(every=3)}
+    ),
+    "checkpoints, momentum": NoisyGD(
+        n=100, steps=40, noise_multiplier=9.0, momentum=0.9, **{**STEPS, **EVERY}
+    ),
+}
+
+RUNS: dict[str, Run] = {**FULL_BATCH, **RANDOM_BATCHES, **ORDERED, **ONE_PASS, **CHECKPOINTS}

@@ -20,7 +20,10 @@ from dplateau.algorithms import (
     Ball,
     Body,
     Box,
+    Checkpoints,
+    Cyclic,
     CyclicSGD,
+    LastIterate,
     LossGeometry,
     NoisyGD,
     NoisySGD,
@@ -129,15 +132,33 @@ def setting(seed: int, index: int, *, losses: str | None = None) -> Setting:
         losses = LOSSES[(index // len(KINDS) + index) % len(LOSSES)]
         if kind in _CONTRACTIVE_KINDS and draw.chance(0.8):
             losses = draw.pick(_CONTRACTIVE)
-    run = _Sketch(draw, kind, losses).run()
+    run = _with_checkpoints(_Sketch(draw, kind, losses).run(), _Draw(seed, index, 1))
     return Setting(seed, index, kind, run, float(f"{10 ** draw.uniform(-8.0, -3.0):.3g}"))
+
+
+def _with_checkpoints(run: Run, draw: _Draw) -> Run:
+    """Return the run, and one time in eight with a few iterates of the way released too."""
+    if run.release != LastIterate() or run.steps < 2 or not draw.chance(0.125):
+        return run
+    step = 1
+    if isinstance(run.batches, Cyclic) and (run.batches.order == "reshuffle" or draw.chance(0.5)):
+        step = min(run.batches_per_epoch, run.steps)
+    match draw.pick(("every", "every", "every", "last", "at")):
+        case "every":
+            chosen = Checkpoints(every=step * draw.whole(1, max(1, run.steps // step)))
+        case "last":
+            chosen = Checkpoints(last=draw.whole(1, min(run.steps, 20)))
+        case _:
+            times = {draw.whole(1, run.steps) for _ in range(draw.whole(1, 4))}
+            chosen = Checkpoints(at=sorted(times))
+    return run.replace(release=chosen)
 
 
 class _Draw:
     """Random choices, all from one stream."""
 
-    def __init__(self, seed: int, index: int) -> None:
-        self._stream = np.random.default_rng([seed, index])
+    def __init__(self, *numbers: int) -> None:
+        self._stream = np.random.default_rng(numbers)
 
     def uniform(self, low: float, high: float) -> float:
         return float(self._stream.uniform(low, high))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dplateau import Ball, Body, LossGeometry, NoisyGD, NoisySGD
+from dplateau import Ball, Body, Checkpoints, LossGeometry, NoisyGD, NoisySGD
 from dplateau.algorithms import Run, runs
 from dplateau.cli.options import FLAGS, Algorithm, build_run
 from dplateau.errors import InvalidInput
@@ -25,6 +25,7 @@ CLASSES: dict[Algorithm, Callable[..., Run]] = {
 }
 LOSS = ("lipschitz", "smoothness", "strong_convexity", "convex")
 PAIRS = ("holder_exponent", "holder_constant", "dissipativity_offset", "dissipativity_rate")
+CHECKPOINTS = {"every": "every", "at": "at", "last_iterates": "last"}
 DOMAIN = ("diameter", "radius")
 
 
@@ -50,8 +51,13 @@ def test_every_field_has_its_option_and_every_option_its_field(algorithm: Algori
     # People think of persons; to a run they are groups of records.
     fields = fields - {"group_size"} | {"max_records_per_person"}
     offered = {name for name, flag in FLAGS.items() if algorithm in flag.algorithms}
-    assert offered - {*LOSS, *PAIRS, *DOMAIN} == fields
-    assert offered >= {*LOSS, *PAIRS, *DOMAIN}
+    inner = {*LOSS, *PAIRS, *DOMAIN, *CHECKPOINTS}
+    assert offered - inner == fields
+    assert offered >= inner
+
+
+def test_checkpoint_options_are_the_fields_of_checkpoints() -> None:
+    assert set(CHECKPOINTS.values()) == set(inspect.signature(Checkpoints).parameters)
 
 
 def test_loss_options_are_the_fields_of_a_loss() -> None:
@@ -171,3 +177,36 @@ def test_unstated_options_keep_the_library_defaults() -> None:
 def test_refused_options(algorithm: Algorithm, stated: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         built(algorithm, **stated)
+
+
+GD: dict[str, Any] = {"n": 10, "steps": 100, "noise_multiplier": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("stated", "release"),
+    [
+        ({"every": 10}, Checkpoints(every=10)),
+        ({"at": "5,20,90"}, Checkpoints(at=[5, 20, 90])),
+        ({"last_iterates": 4}, Checkpoints(last=4)),
+    ],
+)
+def test_checkpoints_are_stated_by_options(stated: dict[str, Any], release: Checkpoints) -> None:
+    run = build_run(Algorithm.GD, {**GD, "release": "checkpoints", **stated})
+    assert run.release == release
+
+
+@pytest.mark.parametrize(
+    ("stated", "text"),
+    [
+        ({"release": "checkpoints"}, r"which checkpoints\? add --every 100, --at 100,200 or"),
+        ({"release": "last", "every": 4}, "--every goes with --release checkpoints"),
+        ({"release": "checkpoints", "at": "5,x"}, "--at takes steps separated by commas; got 'x'"),
+        ({"release": "checkpoints", "at": "5,200"}, "a checkpoint at step 200 of a run of 100"),
+        ({"release": "checkpoints", "at": "5", "every": 2}, "got every and at"),
+    ],
+)
+def test_checkpoints_that_are_not_stated_once_are_refused(
+    stated: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        build_run(Algorithm.GD, {**GD, **stated})

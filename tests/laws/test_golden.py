@@ -6,6 +6,7 @@ import pytest
 
 import golden
 from catalogue import RUNS
+from dplateau.algorithms import Checkpoints
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 
 STORED = golden.read()
@@ -45,13 +46,19 @@ def test_every_run_has_a_certificate() -> None:
         ("sampling", {"poisson", "fixed"}),
         ("order", {"cyclic", "shuffle_once", "reshuffle"}),
         ("neighbors", {"add_remove", "replace"}),
-        ("release", {"last", "all", "random_stop"}),
         ("noise_kind", {"gaussian", "laplace"}),
     ],
 )
 def test_the_catalogue_has_every_choice(option: str, values: set[str]) -> None:
     described = [run.to_dict() for run in RUNS.values()]
     assert {found[option] for found in described if option in found} == values
+
+
+def test_the_catalogue_has_every_release() -> None:
+    releases = [run.release for run in RUNS.values()]
+    assert {release.name for release in releases} == {"last", "all", "random_stop", "checkpoints"}
+    checkpoints = [release.to_dict() for release in releases if isinstance(release, Checkpoints)]
+    assert {name for found in checkpoints for name in found} == {"kind", "every", "at", "last"}
 
 
 def test_the_catalogue_has_every_number_domain_and_class_of_losses() -> None:

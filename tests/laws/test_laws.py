@@ -11,6 +11,7 @@ import pytest
 
 from dplateau import (
     Ball,
+    Checkpoints,
     CyclicSGD,
     LossGeometry,
     NoisyGD,
@@ -35,15 +36,12 @@ TOLERANCE = 1 + 1e-3
 SEARCH_TOLERANCE = 1 + 5e-3
 SEED, TRIES, EACH = 11, 900, 2
 
-TOLERANCES = {
-    name: SEARCH_TOLERANCE if name.startswith(("poisson", "fixed")) else TOLERANCE for name in NAMES
-}
+SEARCHED = {name for name in NAMES if name.startswith(("poisson", "fixed"))}
+SEARCHED |= {"checkpoints_poisson"}
+TOLERANCES = {name: SEARCH_TOLERANCE if name in SEARCHED else TOLERANCE for name in NAMES}
 # A delta is read off a composition of its own, which is centred near it and not at it.
 ROUND_TRIP = {
-    name: TOLERANCE
-    if name == "pld_composition" or name.startswith(("poisson", "fixed"))
-    else 1 + 1e-6
-    for name in NAMES
+    name: TOLERANCE if name == "pld_composition" or name in SEARCHED else 1 + 1e-6 for name in NAMES
 }
 
 
@@ -247,6 +245,7 @@ def test_more_steps_never_lower_epsilon(name: str) -> None:
 
 
 PASS: dict[str, Any] = {key: value for key, value in FULL.items() if key != "steps"}
+EVERY: dict[str, Any] = {"release": Checkpoints(every=17)}
 STOPPED: dict[str, Any] = {**PASS, "n": 50, "noise_std": 2.0, "release": "random_stop"}
 GEOMETRIC: dict[str, Run] = {
     "gd_contraction": NoisyGD(**FULL),
@@ -276,6 +275,10 @@ GEOMETRIC: dict[str, Run] = {
     "one_pass_laplace": OnePassSGD(**PASS, domain=Ball(1.0), noise_kind="laplace", dimension=1),
     "mixing_rdp": OnePassSGD(**PASS, domain=Ball(1.0)),
     "shuffled_pass": CyclicSGD(**PASS, batch_size=2, epochs=1, order="shuffle_once"),
+    "checkpoints_full_batch": NoisyGD(**{**FULL, **EVERY}),
+    "checkpoints_poisson": NoisySGD(**{**SAMPLED, **EVERY}, domain=Ball(0.05)),
+    "checkpoints_ordered": CyclicSGD(**{**FULL, **EVERY}, batch_size=2, domain=Ball(1.0)),
+    "checkpoints_shuffled": CyclicSGD(**{**FULL, **EVERY}, batch_size=2, order="shuffle_once"),
     "random_stop_contraction": OnePassSGD(**STOPPED, domain=Ball(0.4)),
     "random_stop_lipschitz": OnePassSGD(**STOPPED, domain=Ball(0.4)),
     "random_stop_mean": OnePassSGD(**STOPPED, domain=Ball(0.4)),
@@ -292,11 +295,11 @@ UNBOUNDED: dict[str, str | None] = {
     "poisson_recursion": None,
     "fixed_size_recursion": None,
 }
-# One pass ends with its data.
+# One pass ends with its data, and every checkpoint costs.
 ENDLESS = sorted(
     name
     for name, run in GEOMETRIC.items()
-    if not isinstance(run.batches, OnePass) and name != "shuffled_pass"
+    if not (isinstance(run.batches, OnePass) or run.has_checkpoints or name == "shuffled_pass")
 )
 
 

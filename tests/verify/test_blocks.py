@@ -11,8 +11,8 @@ import pytest
 from dplateau.algorithms import Ball, LossGeometry, NoisySGD, Run
 from dplateau.ground.sealed import CERTIFICATE, Stamp, seal
 from dplateau.verify import Verification, verify
-from dplateau.verify.blocks import Edges, Stretch, blocks_epsilon, uses_of
-from dplateau.verify.claims import released_epsilon
+from dplateau.verify.blocks import Edges, Stretch, block_parts, parts_epsilon, uses_of
+from dplateau.verify.claims import Derived, released_epsilon
 from dplateau.verify.coins import Atoms, Coins, SmoothedCoins, capped_atoms, few_atoms
 from dplateau.verify.pairs import TwoSidedPair
 from forging import forged
@@ -22,6 +22,12 @@ Found = dict[str, Any]
 
 def constant(c: float, q: float, z: float, steps: int) -> list[Stretch]:
     return [Stretch(0, steps, 1.0, z, q, math.log(c), 0.0)]
+
+
+def blocks_epsilon(
+    stretches: list[Stretch], edges: Edges, split: tuple[int, int], claimed: float
+) -> Derived:
+    return parts_epsilon(block_parts(stretches, edges, split, math.inf, 1e-12), 0.0, claimed, 1e-5)
 
 
 def dyadic(c: float, steps: int) -> Edges:
@@ -42,7 +48,7 @@ def dyadic(c: float, steps: int) -> Edges:
 )
 def test_blocks_computed_by_hand(run: Any, edges: Edges, epsilon: float) -> None:
     """Atoms and weights written out in docs/theory/blocks.md."""
-    found = blocks_epsilon(constant(*run), edges, (1, 0), math.inf, (epsilon, 1e-5), 0.0)
+    found = blocks_epsilon(constant(*run), edges, (1, 0), epsilon)
     assert epsilon - 6e-6 <= found.epsilon <= epsilon * (1 + 1e-4)
 
 
@@ -69,9 +75,7 @@ def test_dyadic_plans_lie_between_exact_attacks_and_coarser_evaluations(
     """The coarser evaluations round a few hundred atoms up: they are at most 1.3 percent larger."""
     for split, upper, least in (((1, 0), one, lower), ((1, 1), two, lower_two)):
         plan = dyadic(c, steps)
-        found = blocks_epsilon(
-            constant(c, q, z, steps), plan, split, math.inf, (upper, 1e-5), 0.0
-        ).epsilon
+        found = blocks_epsilon(constant(c, q, z, steps), plan, split, upper).epsilon
         assert max(least, upper * 0.987) < found < upper * 1.002
 
 

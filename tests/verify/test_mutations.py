@@ -22,6 +22,7 @@ import pytest
 from dplateau.algorithms import (
     Ball,
     Body,
+    Checkpoints,
     CyclicSGD,
     LossGeometry,
     NoisyGD,
@@ -125,6 +126,27 @@ HARMLESS = {
         "witness.extra_delta",
         "witness.batch_floor",
         "witness.edges.*",
+    ),
+    "checkpoints_poisson": (
+        "claimed_epsilon",
+        "claimed_delta",
+        "run.noise_multiplier",
+        "run.learning_rate",
+        "run.n",
+        "run.batch_size",
+        "witness.stretches.*.witness.batch_cap",
+        "witness.stretches.*.witness.batch_floor",
+        "witness.stretches.*.witness.extra_delta",
+        "witness.stretches.*.witness.edges.*",
+    ),
+    # Levels that cover what fewer or quieter uses cost cover it still.
+    "checkpoints_shuffled": (
+        "run.noise_multiplier",
+        "run.learning_rate",
+        "run.steps",
+        "run.release.every",
+        "witness.levels.*",
+        "witness.shares.*",
     ),
     # Enough steps have been taken for one more or fewer not to matter.
     "fixed_size_recursion": ("run.steps",),
@@ -329,6 +351,7 @@ STEPS: Found = {"learning_rate": 0.5, "l2": 0.2, "loss": SMOOTH, "release": "las
 SAMPLED: Found = {"n": 200, "batch_size": 10, "steps": 60, "noise_multiplier": 3.0, **STEPS}
 BOUNDED: Found = {**STEPS, "domain": Ball(0.2)}
 STOPPED: Found = {**BOUNDED, "release": "random_stop"}
+EVERY_SEVEN: Found = {"release": Checkpoints(every=7)}
 MILD = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.02))
 OTHERS: dict[str, Run] = {
     "rdp_composition": NoisySGD(**{**SAMPLED, "release": "all"}),
@@ -377,6 +400,21 @@ OTHERS: dict[str, Run] = {
     "mixing_rdp": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **BOUNDED),
     "shuffled_pass": CyclicSGD(
         n=31, batch_size=3, epochs=1, order="shuffle_once", noise_std=0.5, **BOUNDED
+    ),
+    "checkpoints_full_batch": NoisyGD(
+        n=50, steps=40, noise_multiplier=4.0, **{**STEPS, "release": Checkpoints(every=12)}
+    ),
+    "checkpoints_poisson": NoisySGD(**{**SAMPLED, "release": Checkpoints(at=[20, 45])}),
+    "checkpoints_ordered": CyclicSGD(
+        n=19, batch_size=5, steps=18, noise_multiplier=2.0, **{**BOUNDED, **EVERY_SEVEN}
+    ),
+    "checkpoints_shuffled": CyclicSGD(
+        n=19,
+        batch_size=5,
+        steps=18,
+        order="shuffle_once",
+        noise_multiplier=2.0,
+        **{**STEPS, **EVERY_SEVEN},
     ),
     "random_stop_contraction": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),
     "random_stop_lipschitz": OnePassSGD(n=31, batch_size=3, noise_std=0.5, **STOPPED),

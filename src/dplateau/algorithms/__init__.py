@@ -22,6 +22,7 @@ from dplateau.algorithms.geometry import (
 )
 from dplateau.algorithms.release import (
     AllIterates,
+    Checkpoints,
     LastIterate,
     RandomStop,
     Release,
@@ -43,6 +44,7 @@ __all__ = [
     "Batches",
     "Body",
     "Box",
+    "Checkpoints",
     "Cyclic",
     "CyclicSGD",
     "Dissipativity",

@@ -37,7 +37,7 @@ from dplateau.algorithms.batches import (
     refuse_batches,
 )
 from dplateau.algorithms.geometry import Box, Domain, LossGeometry
-from dplateau.algorithms.release import RandomStop, Release, release_of
+from dplateau.algorithms.release import Checkpoints, RandomStop, Release, release_of
 from dplateau.algorithms.schedule import (
     NOISE_CONVENTIONS,
     Given,
@@ -204,6 +204,13 @@ class Run:
             raise InvalidInput(
                 "release='random_stop' is about plain steps: leave out momentum and average_last"
             )
+        if isinstance(self.release, Checkpoints):
+            self.release.check(self.steps)
+            if self.average_last > 1:
+                raise InvalidInput(
+                    "checkpoints are iterates, not averages: leave out average_last, or release "
+                    "Checkpoints(last=k) and average what was released"
+                )
         if self.stops_at_random and not isinstance(self.batches, OnePass):
             raise InvalidInput(
                 f"no theorem covers release='random_stop' for {self.kind}; "
@@ -234,6 +241,11 @@ class Run:
     def stops_at_random(self) -> bool:
         """Return whether the iterate of a random step is what leaves."""
         return isinstance(self.release, RandomStop)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Return whether iterates of the way leave at steps fixed in advance."""
+        return isinstance(self.release, Checkpoints)
 
     @property
     def batch_size(self) -> float:
@@ -366,7 +378,7 @@ class Run:
             self.noise.name: self.noise.value,
             "noise_kind": self.noise_kind,
             "neighbors": self.neighbors,
-            "release": self.release.name,
+            "release": self.release if self.has_checkpoints else self.release.name,
         }
         # Plain runs are described as they were before there were others.
         extra = {
@@ -415,7 +427,7 @@ class Run:
         for name, value in self.parameters().items():
             if isinstance(value, Schedule):
                 found[name] = value.to_json()
-            elif isinstance(value, LossGeometry) or name == "domain":
+            elif isinstance(value, LossGeometry | Checkpoints) or name == "domain":
                 found[name] = None if value is None else value.to_dict()
             else:
                 found[name] = value

@@ -58,8 +58,9 @@ group_size
     How many records neighbors may differ in: the unit of privacy, such as all records of a user.
 release
     A promise about what leaves: "last" (only the last iterate; no loss, metric or iterate of
-    the way there is seen by anyone), "all" (every iterate may leave) or "random_stop" (the
-    iterate of one uniformly random step; OnePassSGD only).
+    the way there is seen by anyone), "all" (every iterate may leave), "random_stop" (the
+    iterate of one uniformly random step; OnePassSGD only), or Checkpoints(every=..., at=[...] or
+    last=...): the iterates of steps fixed in advance, the last one among them, and nothing else.
 
 Returns
 -------

@@ -72,6 +72,20 @@ class Schedule:
         values, counts = zip(*self.blocks, strict=True)
         return np.repeat(np.array(values, dtype=float), counts)
 
+    def part(self, start: int, stop: int) -> Schedule:
+        """Return the values of the steps ``start`` ... ``stop`` - 1.
+
+        >>> Schedule.of([1.0, 1.0, 0.5, 0.2]).part(1, 3)
+        Schedule(blocks=((1.0, 1), (0.5, 1)))
+        """
+        found, done = [], 0
+        for value, count in self.blocks:
+            inside = min(stop, done + count) - max(start, done)
+            if inside > 0:
+                found.append((value, inside))
+            done += count
+        return Schedule(tuple(found))
+
     def scaled(self, factor: float) -> Schedule:
         """Multiply every value by ``factor``."""
         return Schedule(tuple((value * factor, count) for value, count in self.blocks))

@@ -4,7 +4,7 @@ The library's upper bounds hold in every dimension, so they hold for the one-dim
 each class: losses of slope at most L plus the ridge term, on an interval as long as the domain.
 What such a run loses, no bound for the class may undercut. (For a ball in more than one dimension
 the statement is about the class, not about that very ball; for a box it uses the longest side.) A
-run that releases every iterate also releases the last one, and the sum of its increments.
+run that releases more than the last iterate also releases that, and sums over what was released.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ import numpy as np
 from dplateau.algorithms import (
     AllIterates,
     Box,
+    Checkpoints,
     Cyclic,
     FixedSize,
     FullBatch,
+    LastIterate,
     LossGeometry,
     OnePass,
     Poisson,
+    RandomStop,
     Run,
     Schedule,
     refuse_batches,
+    refuse_release,
 )
 from dplateau.audit.chains import (
     ALWAYS,
@@ -93,8 +97,8 @@ def problems_of(
         elif room.drifts and math.isfinite(room.slots) and isinstance(room.inclusion, _HIDDEN):
             # All others of opposite slope: a swap then moves the walk by two record steps, or none.
             problems.append(room.problem(Others(share=-1.0), plain))
-        if isinstance(run.release, AllIterates) and not room.bounded and not room.base:
-            problems.extend(_increments(plain))
+        if not room.bounded and not room.base:
+            problems.extend(_readings(plain, _released_every(run)))
     return problems
 
 
@@ -115,30 +119,66 @@ def _drifting(room: Room, plain: WalkProblem, delta: float) -> Iterator[WalkProb
         yield room.problem(Others(share=share), plain)
 
 
-def _increments(plain: WalkProblem) -> Iterator[WalkProblem]:
-    """Yield the walk whose last state is a sum over the released increments.
+def _released_every(run: Run) -> list[int]:
+    """Return the numbers of steps between releases, if there are several."""
+    match run.release:
+        case AllIterates():
+            return [1] * run.steps
+        case Checkpoints():
+            return [n for n, count in run.release.segments(run.steps) for _ in range(count)]
+        case LastIterate() | RandomStop():
+            return []
+        case _ as unknown:
+            refuse_release(unknown)
 
-    Each increment less the ridge's part is drift + I_t record_step + noise; weighted by
-    record_step / noise^2 and summed over the steps that may hold the record, they tell the two
-    runs apart as well as all iterates together when the record's steps are known.
+
+def _readings(plain: WalkProblem, lengths: list[int]) -> Iterator[WalkProblem]:
+    """Yield the walk whose last state is a sum over what stretches between releases add.
+
+    What a stretch adds, less what the ridge leaves of its start, is the sum over its steps of
+    C (drift + I_t record_step + noise), C being what later steps of the stretch leave. Weighted by
+    their mean over their variance, and summed over all stretches, they tell the two runs apart as
+    well as all releases together when the record's steps are known.
     """
-    signal = np.broadcast_to(plain.record_step, plain.steps) / plain.noise_std
+    if len(lengths) < 2:
+        return
+    factors = np.broadcast_to(plain.contraction, plain.steps)
+    left = np.ones(plain.steps)
+    ends = np.cumsum(lengths)
+    last = np.zeros(plain.steps, dtype=bool)
+    last[ends - 1] = True
+    for t in range(plain.steps - 2, -1, -1):
+        left[t] = 1.0 if last[t] else left[t + 1] * factors[t + 1]
+    step, noise = left * np.asarray(plain.record_step), left * np.asarray(plain.noise_std)
+    active = np.ones(plain.steps, dtype=bool)
     inclusion: Always | Bernoulli = Always()
     match plain.inclusion:
         case Always() | Periodic() | Once() as pattern:
-            signal = signal[active_steps(pattern, plain.steps)]
+            active[:] = False
+            active[active_steps(pattern, plain.steps)] = True
         case Bernoulli() as coins:
             inclusion = coins
         case _:
             return
-    if signal.size == 0:
+    starts = np.r_[0, ends[:-1]]
+    moved = np.add.reduceat(np.where(active, step, 0.0), starts)
+    spread = np.add.reduceat(noise**2, starts)
+    if isinstance(inclusion, Always):
+        signal = (moved / np.sqrt(spread))[moved > 0]
+        step, noise = signal**2, signal
+    else:
+        weight = np.repeat(moved / spread, lengths)
+        step, noise = weight * step, weight * noise
+        kept = step > 0
+        step, noise = step[kept], noise[kept]
+    if step.size == 0:
         return
-    constant = bool(np.all(signal == signal[0]))
+    constant = bool(np.all(step == step[0]) and np.all(noise == noise[0]))
     yield WalkProblem(
-        steps=signal.size,
+        steps=step.size,
         contraction=1.0,
-        record_step=float(signal[0] ** 2) if constant else tuple((signal**2).tolist()),
-        noise_std=float(signal[0]) if constant else tuple(signal.tolist()),
+        record_step=float(step[0]) if constant else tuple(step.tolist()),
+        noise_std=float(noise[0]) if constant else tuple(noise.tolist()),
         inclusion=inclusion,
         neighbors=plain.neighbors,
         noise_kind=plain.noise_kind,

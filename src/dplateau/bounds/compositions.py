@@ -15,6 +15,7 @@ import numpy as np
 
 from dplateau.algorithms import (
     AllIterates,
+    Checkpoints,
     Cyclic,
     FixedSize,
     FullBatch,
@@ -205,6 +206,12 @@ def _about_release(run: Run) -> tuple[Assumption, ...]:
     match run.release:
         case LastIterate():
             text = "only the last iterate leaves; no metric, log or callback before"
+            return (Assumption(text, "declared"),)
+        case Checkpoints():
+            text = (
+                "only the checkpoints leave, at steps fixed in advance; no metric, log or callback "
+                "between"
+            )
             return (Assumption(text, "declared"),)
         case AllIterates() | RandomStop():
             return ()

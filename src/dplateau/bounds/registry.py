@@ -8,6 +8,12 @@ from __future__ import annotations
 
 from dplateau.bounds.base import Bound
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
+from dplateau.bounds.checkpoints import (
+    FullBatchCheckpoints,
+    OrderedCheckpoints,
+    PoissonCheckpoints,
+    ShuffledCheckpoints,
+)
 from dplateau.bounds.compositions import (
     AdvancedComposition,
     GdpComposition,
@@ -81,6 +87,10 @@ BOUNDS: tuple[Bound, ...] = (
     FixedSizeModulus(),
     PoissonRecursion(),
     FixedSizeRecursion(),
+    FullBatchCheckpoints(),
+    PoissonCheckpoints(),
+    OrderedCheckpoints(),
+    ShuffledCheckpoints(),
     AsoodehDiazClosed(),
 )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dplateau.algorithms import Poisson, Run, Schedule
+from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule
 from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep
 from dplateau.bounds.base import Bound
 from dplateau.certificates.certificate import Certificate
@@ -146,6 +146,11 @@ def _parameter(run: Run, vary: str) -> str:
         raise InvalidInput(f"{run.kind} has no {vary} to vary; vary 'noise' instead")
     if vary == "learning_rate" and run.learning_rate is None:
         raise InvalidInput("the run states no learning_rate to vary; pass one as a starting point")
+    if vary == "steps" and isinstance(run.release, Checkpoints) and run.release.every is None:
+        raise InvalidInput(
+            f"steps cannot vary in a run that releases {run.release!r}: such checkpoints belong to "
+            "one length; say Checkpoints(every=...), or vary 'noise' instead"
+        )
     own_rate = run.batches.rate if isinstance(run.batches, Poisson) else None
     if vary == "batch_size" and run.has_own_rate:
         raise InvalidInput(

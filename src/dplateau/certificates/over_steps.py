@@ -75,7 +75,7 @@ def epsilon_over_steps(
         raise InvalidInput(
             "a run with schedules has one length; epsilon over steps needs constants"
         )
-    longest = run.replace(steps=int(counts.max()))
+    _, longest = (run.replace(steps=int(count)) for count in (counts.min(), counts.max()))
     chosen = [b for b in (BOUNDS if bounds is None else bounds) if b.sound]
     lines = [
         BoundOverSteps(

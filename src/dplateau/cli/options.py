@@ -16,7 +16,7 @@ from dplateau.errors import InvalidInput
 
 # The library itself loads when a run is built, so that showing help stays quick.
 if TYPE_CHECKING:
-    from dplateau.algorithms import Domain, LossGeometry, Run
+    from dplateau.algorithms import Domain, LossGeometry, Release, Run
 
 
 class Algorithm(StrEnum):
@@ -99,8 +99,13 @@ FLAGS: dict[str, Flag] = {
         int, "Most records of one person; the claim holds for all of them (1).", CLAIM_PANEL
     ),
     "release": Flag(
-        str, "What leaves: last, all or random-stop. A promise: no default.", CLAIM_PANEL
+        str,
+        "What leaves: last, all, random-stop or checkpoints. A promise: no default.",
+        CLAIM_PANEL,
     ),
+    "every": Flag(int, "Checkpoints: one every so many steps.", CLAIM_PANEL),
+    "at": Flag(str, "Checkpoints: after these steps, such as 100,200,500.", CLAIM_PANEL),
+    "last_iterates": Flag(int, "Checkpoints: so many last iterates.", CLAIM_PANEL),
 }
 _WORDS = ("sampling", "order", "noise_kind", "neighbors", "release")
 
@@ -183,12 +188,40 @@ def build_run(algorithm: Algorithm, stated: dict[str, Any]) -> Run:
     for name in _WORDS:
         if name in given:
             given[name] = given[name].replace("-", "_")
-    inner = (*_LOSS_FLAGS, "diameter", "radius")
+    if "release" in given:
+        given["release"] = _release(given)
+    inner = (*_LOSS_FLAGS, *_CHECKPOINT_FLAGS, "diameter", "radius")
     arguments = {name: value for name, value in given.items() if name not in inner}
     arguments |= {"loss": _loss(given), "domain": _domain(given)}
     if "max_records_per_person" in arguments:
         arguments["group_size"] = arguments.pop("max_records_per_person")
     return _describing(algorithm)(**arguments)
+
+
+def _release(given: dict[str, Any]) -> Release | str:
+    from dplateau.algorithms import Checkpoints
+
+    stated = {name: given[name] for name in _CHECKPOINT_FLAGS if name in given}
+    if given["release"] != Checkpoints.name:
+        for name in stated:
+            raise InvalidInput(f"{_names(name, FLAGS[name])} goes with --release checkpoints")
+        return str(given["release"])
+    if not stated:
+        raise InvalidInput(
+            "which checkpoints? add --every 100, --at 100,200,500 or --last-iterates 10"
+        )
+    if "at" in stated:
+        stated["at"] = [_step(word) for word in stated["at"].split(",")]
+    if "last_iterates" in stated:
+        stated["last"] = stated.pop("last_iterates")
+    return Checkpoints(**stated)
+
+
+def _step(word: str) -> int:
+    try:
+        return int(word)
+    except ValueError:
+        raise InvalidInput(f"--at takes steps separated by commas; got {word!r}") from None
 
 
 def _describing(algorithm: Algorithm) -> Callable[..., Run]:
@@ -204,6 +237,7 @@ def _describing(algorithm: Algorithm) -> Callable[..., Run]:
     return named[algorithm]
 
 
+_CHECKPOINT_FLAGS = ("every", "at", "last_iterates")
 _LOSS_FLAGS = (
     "lipschitz",
     "smoothness",

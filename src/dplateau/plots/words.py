@@ -6,25 +6,26 @@ import math
 import re
 
 from dplateau.algorithms import (
+    AllIterates,
+    Checkpoints,
     Cyclic,
     FixedSize,
     FullBatch,
+    LastIterate,
     OnePass,
     Poisson,
+    RandomStop,
+    Release,
     Run,
     Schedule,
     refuse_batches,
+    refuse_release,
 )
 
 _ORDERS = {
     "cyclic": "Cyclic SGD",
     "shuffle_once": "SGD shuffled once",
     "reshuffle": "SGD reshuffled every epoch",
-}
-_RELEASES = {
-    "last": "last iterate released",
-    "all": "every iterate released",
-    "random_stop": "released after a random step",
 }
 _NOISES = {
     "noise_multiplier": "noise multiplier",
@@ -47,7 +48,25 @@ def in_short(run: Run, *, length: bool = False) -> str:
         parts.append(f"{_NOISES[run.noise.name]} {_value(run.noise.value)}")
     if run.neighbors == "replace":
         parts.append("one record replaced")
-    return f"{', '.join(parts)}; {_RELEASES[run.release.name]}"
+    return f"{', '.join(parts)}; {_released(run.release)}"
+
+
+def _released(release: Release) -> str:
+    match release:
+        case LastIterate():
+            return "last iterate released"
+        case AllIterates():
+            return "every iterate released"
+        case RandomStop():
+            return "released after a random step"
+        case Checkpoints(every=int(every)):
+            return f"every {every} steps an iterate released"
+        case Checkpoints(last=int(last)):
+            return f"last {last} iterates released"
+        case Checkpoints():
+            return "a few iterates released"
+        case _ as unknown:
+            refuse_release(unknown)
 
 
 def _kind(run: Run) -> str:

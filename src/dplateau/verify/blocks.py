@@ -87,39 +87,50 @@ class Edges:
     uses: tuple[int, ...]
 
 
+# The pairs of a product with their repeats.
+Parts = list[tuple[LossPair, int]]
+
+
 def poisson_blocks(case: Case) -> Derived:
     """Derive Poisson batches, records added or removed: the worst split of a group."""
-    run = require_sampled(case, "poisson", "add_remove", own_rates=True)
-    size = _group(case)
-    splits = [(size - left, left) for left in range(size // 2 + 1)]
-    return _derived(case, run, splits)
+    require_poisson(case, "add_remove")
+    return worst_split(case, *parts_of(case))
 
 
 def poisson_blocks_replace(case: Case) -> Derived:
     """Derive Poisson batches, records replaced: both runs leave the same reference run."""
-    run = require_sampled(case, "poisson", "replace", own_rates=True)
-    size = _group(case)
-    return _derived(case, run, [(size, size)])
+    require_poisson(case, "replace")
+    return worst_split(case, *parts_of(case))
 
 
-def _group(case: Case) -> int:
-    size = case.run.group_size
+def require_poisson(case: Case, neighbors: str) -> None:
+    """Require a hidden-state run on Poisson batches with such neighbors."""
+    require_sampled(case, "poisson", neighbors, own_rates=True)
+
+
+def parts_of(case: Case) -> tuple[list[Parts], float]:
+    """Return the pairs of the witness's blocks for every split of a group, and what caps cost.
+
+    A split says how many records only the one and only the other run has; of replaced records
+    both runs have all.
+    """
+    run, size = case.run, case.run.group_size
     detail = f"{size} records, at most {_MOST_RECORDS_OF_A_GROUP} are verified"
     case.ledger.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
-    return size
-
-
-def _derived(case: Case, run: Run, splits: list[tuple[int, int]]) -> Derived:
-    """Return the largest epsilon over the splits (records here, records there)."""
     unknown = sorted(set(case.witness) - _FIELDS)
     case.ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
     stretches, extra = stretches_of(case, run)
     edges = require_edges(case, run.steps)
-    diameter = run.diameter
-    found = [
-        blocks_epsilon(stretches, edges, split, diameter, (case.epsilon, case.delta), extra)
-        for split in splits
-    ]
+    splits = [(size - left, left) for left in range(size // 2 + 1)]
+    if run.neighbors == "replace":
+        splits = [(size, size)]
+    rarest = _RAREST_SHARE * case.delta
+    return [block_parts(stretches, edges, split, run.diameter, rarest) for split in splits], extra
+
+
+def worst_split(case: Case, splits: list[Parts], extra: float) -> Derived:
+    """Return the largest epsilon of the products, one for each split."""
+    found = [parts_epsilon(parts, extra, case.epsilon, case.delta) for parts in splits]
     worst = replace(max(found, key=lambda derived: derived.epsilon), excess=_EXCESS)
     if len(found) == 1:
         return worst
@@ -342,25 +353,25 @@ def smoothed(coins: Coins, cap: float, rarest: float) -> SmoothedLaw:
 # --- the product of all blocks -------------------------------------------------------------------
 
 
-def blocks_epsilon(
+def block_parts(
     stretches: list[Stretch],
     edges: Edges,
     split: tuple[int, int],
     diameter: float,
-    claim: tuple[float, float],
-    extra: float,
-) -> Derived:
-    """Return the epsilon of (records here, records there) with these edges."""
-    claimed, delta = claim
-    rarest = _RAREST_SHARE * delta
+    rarest: float,
+) -> Parts:
+    """Return the pairs of (records here, records there) with these edges."""
     parts = _single_pairs(stretches, edges.singles, split, rarest)
-    for pair in _block_pairs(stretches, edges, split, diameter, rarest):
-        parts.append((pair, 1))
-    kept = [(pair, count) for pair, count in parts if pair is not None]
-    if not kept:
+    parts += [(pair, 1) for pair in _block_pairs(stretches, edges, split, diameter, rarest)]
+    return [(pair, count) for pair, count in parts if pair is not None]
+
+
+def parts_epsilon(parts: Parts, extra: float, claimed: float, delta: float) -> Derived:
+    """Return the epsilon of a product of pairs, beside a chance of failing."""
+    if not parts:
         return Derived(0.0 if extra <= delta else math.inf, COMPOSED, "nothing is left of any use")
-    counts = np.array([[float(count) for _, count in kept]])
-    rows = Rows(tuple(pair for pair, _ in kept), counts, (1.0,), extra)
+    counts = np.array([[float(count) for _, count in parts]])
+    rows = Rows(tuple(pair for pair, _ in parts), counts, (1.0,), extra)
     return rows_epsilon(rows, claimed, delta)
 
 

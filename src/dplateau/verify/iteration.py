@@ -173,7 +173,7 @@ def shuffle_once_average(case: Case) -> Derived:
     def program(trailing: int, uses: int) -> Program:
         before = length - 1 - trailing
         parts = [(before, False), (1, True), (trailing, False)]
-        return _program(case, parts, uses, _contractive_class(run), run.diameter)
+        return _program(case, parts, uses, contractive_class(run), run.diameter)
 
     return _averaged(case, run, program)
 
@@ -191,27 +191,27 @@ def reshuffle_average(case: Case) -> Derived:
             raise ArithmeticError(f"{uses} epochs are too many to walk through")
         early = [(length - 1, False), (1, True)] * (uses - 1)
         last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
-        return _program(case, [*early, *last], 1, _contractive_class(run), run.diameter)
+        return _program(case, [*early, *last], 1, contractive_class(run), run.diameter)
 
     return _averaged(case, run, program)
 
 
 def gd_contraction_squares(case: Case) -> float:
     """Return the sum of squares of full batches without a domain."""
-    _require_contractive(case, FullBatch)
+    require_contractive(case, FullBatch)
     return _worst_record(case, bounded=False)
 
 
 def gd_bounded_squares(case: Case) -> float:
     """Return the sum of squares of full batches on a domain."""
-    _require_contractive(case, FullBatch)
+    require_contractive(case, FullBatch)
     case.ledger.require("domain", math.isfinite(case.run.diameter), f"D = {case.run.diameter:g}")
     return _worst_record(case, bounded=True)
 
 
 def cyclic_squares(case: Case) -> float:
     """Return the sum of squares of batches in turn, for the worst record."""
-    _require_contractive(case, Cyclic)
+    require_contractive(case, Cyclic)
     # In a cut-off epoch of a reshuffled run two uses may be neighbours, and no cyclic pattern has
     # that. One epoch alone, whole or not, has one use at most.
     if _order(case.run) == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
@@ -221,21 +221,23 @@ def cyclic_squares(case: Case) -> float:
 
 def one_pass_squares(case: Case) -> float:
     """Return the sum of squares of one pass, for the worst record."""
-    _require_contractive(case, OnePass)
+    require_contractive(case, OnePass)
     return _worst_record(case, bounded=True) if equal_steps(case.run) else _worst_position(case)
 
 
-def _require_contractive(case: Case, scheme: Scheme) -> None:
+def require_contractive(case: Case, scheme: Scheme) -> None:
+    """Require a last iterate of steps that do not expand, of such batches."""
     require_hidden(case.run, case.ledger)
     about = f"the theorem is about {scheme.described}; this is {case.run.kind}"
     case.ledger.require("algorithm", isinstance(case.run.batches, scheme), about)
     require_contraction(case.run, 1.0, case.ledger)
     losses = reading.word(case.witness, "losses")
-    fits = losses == _contractive_class(case.run)
+    fits = losses == contractive_class(case.run)
     case.ledger.require("class of losses", fits, f"{losses!r}")
 
 
-def _contractive_class(run: Run) -> str:
+def contractive_class(run: Run) -> str:
+    """Return the class of losses whose steps contract."""
     assert run.loss is not None
     return CONTRACTION if run.loss.convex else SMOOTH
 
@@ -244,7 +246,7 @@ def _worst_position(case: Case) -> float:
     """Return the largest sum of squares of any position, and compare with what is stored."""
     ledger = case.ledger
     ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
-    costs = position_costs(case, _contractive_class(case.run))
+    costs = position_costs(case, contractive_class(case.run))
     worst = max(costs)
     ledger.agree("sum of squares", reading.number(case.witness, "sum_of_squares"), worst)
     place = reading.whole(case.witness, "position")
@@ -357,7 +359,7 @@ def _gaussian(case: Case, sum_of_squares: float) -> Derived:
 
 
 def _shuffled(case: Case, order: str) -> Run:
-    _require_contractive(case, Cyclic)
+    require_contractive(case, Cyclic)
     found = _order(case.run)
     about = f"the theorem is about {order!r}; this is {found!r}"
     case.ledger.require("order", found == order, about)
@@ -392,7 +394,7 @@ def _averaged(case: Case, run: Run, program: Callable[[int, int], Program]) -> D
 def _averaged_positions(case: Case, run: Run) -> Derived:
     """Average over groups of positions, each charged as its worst member."""
     length, size = batches_per_epoch(run), int(run.batch_size)
-    costs = position_costs(case, _contractive_class(run))
+    costs = position_costs(case, contractive_class(run))
     stored = reading.rows(case.witness, "edges")
     edges = [reading.as_whole(edge, f"edges[{i}]") for i, edge in enumerate(stored)]
     ends = [*edges[1:], len(costs)]
@@ -481,19 +483,18 @@ class Pools:
 def position_costs(case: Case, losses: str) -> list[float]:
     """Return the sum of squares of each position, started where the witness says."""
     run = case.run
-    steps = _steps(case, losses)
+    steps = steps_of(case, losses)
     count = min(steps.length, run.steps)
-    starts = _starts(case, count)
-    if steps.length >= run.steps and math.isinf(run.diameter):
-        return _single_uses(steps)
-    work = count * run.steps
-    case.ledger.require("length", work <= _MOST_WORK, f"{run.steps} steps, {count} positions")
+    starts = read_starts(case, count)
+    if not (steps.length >= run.steps and math.isinf(run.diameter)):
+        work = count * run.steps
+        case.ledger.require("length", work <= _MOST_WORK, f"{run.steps} steps, {count} positions")
     if isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle":
-        return _reshuffled(run, steps, starts)
-    return _kept(run, steps, starts)
+        return reshuffled_costs(steps, starts, run.diameter)
+    return kept_costs(steps, starts, run.diameter)
 
 
-def _steps(case: Case, losses: str) -> Steps:
+def steps_of(case: Case, losses: str) -> Steps:
     """Read off every step. Reshuffled steps count as lacking one record, used or not."""
     run, ledger, loss = case.run, case.ledger, case.run.loss
     assert loss is not None
@@ -521,7 +522,7 @@ def _steps(case: Case, losses: str) -> Steps:
     return steps
 
 
-def _starts(case: Case, count: int) -> list[int]:
+def read_starts(case: Case, count: int) -> list[int]:
     """Return after which use each position's program starts, -1 for the start of the run."""
     stored = reading.entry(case.witness, "starts")
     if math.isinf(case.run.diameter):
@@ -543,14 +544,17 @@ def _single_uses(steps: Steps) -> list[float]:
     return found[::-1]
 
 
-def _kept(run: Run, steps: Steps, starts: list[int]) -> list[float]:
+def kept_costs(steps: Steps, starts: list[int], diameter: float) -> list[float]:
+    """Return the cost of every position in an order that stays the same."""
+    if steps.length >= len(steps.nu) and math.isinf(diameter):
+        return _single_uses(steps)
     left, noise = np.ones(len(starts)), np.zeros(len(starts))
     pools = [Pools() for _ in starts]
-    for t in range(run.steps - 1, -1, -1):
+    for t in range(len(steps.nu) - 1, -1, -1):
         epoch, place = divmod(t, steps.length)
         here, met = float(left[place]), float(noise[place])
         if epoch == starts[place]:
-            pools[place].close(run.diameter * here, met)
+            pools[place].close(diameter * here, met)
         pools[place].push(steps.reach[t] * here, met + (steps.nu[t] * here) ** 2)
         noise += (steps.nu[t] * left) ** 2
         noise[place] = 0.0
@@ -560,13 +564,13 @@ def _kept(run: Run, steps: Steps, starts: list[int]) -> list[float]:
     return _costs(pools, starts)
 
 
-def _reshuffled(run: Run, steps: Steps, starts: list[int]) -> list[float]:
+def reshuffled_costs(steps: Steps, starts: list[int], diameter: float) -> list[float]:
     """Charge every epoch but the last at its end, with the most that any place leaves there."""
     left, length = 1.0, steps.length
     noise: FloatArray = np.zeros(len(starts))
     pools = [Pools() for _ in starts]
-    last = run.steps // length - 1
-    for t in range(run.steps - 1, -1, -1):
+    last = len(steps.nu) // length - 1
+    for t in range(len(steps.nu) - 1, -1, -1):
         epoch, place = divmod(t, length)
         reach, users = steps.reach[t], range(place, place + 1)
         if epoch < last:
@@ -576,7 +580,7 @@ def _reshuffled(run: Run, steps: Steps, starts: list[int]) -> list[float]:
         for j in users:
             met = float(noise[j])
             if epoch == starts[j]:
-                pools[j].close(run.diameter * left, met)
+                pools[j].close(diameter * left, met)
             pools[j].push(reach * left, met + absorbs)
         noise += absorbs
         noise[users.start : users.stop] = 0.0

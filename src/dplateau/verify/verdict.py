@@ -14,6 +14,7 @@ from dplateau.ground.sealed import CERTIFICATE
 from dplateau.ground.shown import rounded_up
 from dplateau.verify import (
     blocks,
+    checkpoints,
     compositions,
     historical,
     iteration,
@@ -152,6 +153,10 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_replace_modulus": split.poisson_replace_modulus,
     "poisson_recursion": recursion.poisson_recursion,
     "fixed_size_recursion": recursion.fixed_size_recursion,
+    "checkpoints_full_batch": checkpoints.checkpoints_full_batch,
+    "checkpoints_poisson": checkpoints.checkpoints_poisson,
+    "checkpoints_ordered": checkpoints.checkpoints_ordered,
+    "checkpoints_shuffled": checkpoints.checkpoints_shuffled,
 }
 # Theorems that speak of several records themselves; the others are extended by group privacy.
-KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace"})
+KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace", "checkpoints_poisson"})

@@ -1,0 +1,475 @@
+"""Runs that release a few iterates on the way: the hidden stretches between them, composed.
+
+After a release both neighbors stand at one public point, a distance of zero apart, and the theorems
+about last iterates hold from every common start. So the stretches between releases compose
+adaptively, as whatever dominates each of them (docs/theory/checkpoints.md). An average of the last
+k iterates is read off a release of those k.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dplateau.algorithms import (
+    Checkpoints,
+    Cyclic,
+    FullBatch,
+    LastIterate,
+    OnePass,
+    Poisson,
+    Run,
+    Schedule,
+)
+from dplateau.algorithms.schedule import PerStep
+from dplateau.bounds import literature
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
+from dplateau.bounds.iteration import (
+    GdBounded,
+    GdContraction,
+    ModulusBound,
+    batch_records,
+    geometry_assumptions,
+    why_no_deterministic_contraction,
+)
+from dplateau.bounds.ordered import MOST_STEPS, epoch_steps
+from dplateau.bounds.step_maps import linear_class
+from dplateau.curves import GaussianCurve, LossCurve, MixtureCurve, PrivacyCurve, WorstCurve
+from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray, IntArray
+from dplateau.shifts.positions import EpochSteps, position_costs, reshuffled
+
+# Stretches that differ from each other and are planned one by one.
+MOST_DIFFERENT = 2000
+# Groups of positions over which shuffled runs are averaged.
+_GROUPS = 64
+_SQRT_UP = 1 + 4e-16
+
+
+def checkpoints_of(run: Run) -> Checkpoints | None:
+    """Return the iterates that say everything about what leaves, if there are such, or None."""
+    match run.release:
+        case Checkpoints():
+            return run.release
+        case LastIterate() if run.average_last > 1:
+            return Checkpoints(last=run.average_last)
+        case _:
+            return None
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """``count`` equal stretches of ``length`` steps, the first of which begins at ``start``."""
+
+    start: int
+    length: int
+    count: int
+
+
+def stretches_of(run: Run, period: int = 1) -> tuple[Stretch, ...]:
+    """Return the stretches between releases; equal ones are told once.
+
+    Where steps change by schedule, every stretch stands for itself. Otherwise only its length
+    counts, and where in a ``period`` of steps it begins.
+    """
+    checkpoints = checkpoints_of(run)
+    assert checkpoints is not None
+    found: dict[tuple[int, int], Stretch] = {}
+    done = 0
+    for length, count in checkpoints.segments(run.steps):
+        # So many stretches in a row begin at different places of the period.
+        different = count if run.has_schedule else min(count, period // math.gcd(length, period))
+        for i in range(different):
+            start = done + i * length
+            key = (start if run.has_schedule else start % period, length)
+            known = found.get(key, Stretch(start, length, 0))
+            repeats = (count - i - 1) // different + 1
+            found[key] = replace(known, count=known.count + repeats)
+        done += length * count
+    return tuple(found.values())
+
+
+class BetweenCheckpoints(Bound):
+    """What every bound here asks: plain steps, and releases at steps fixed in advance."""
+
+    hidden_state = True
+
+    def _refusal(self, run: Run) -> str | None:
+        if checkpoints_of(run) is None:
+            return (
+                "is about release=Checkpoints(...), or an average of the last iterates; yours is "
+                f"release={run.release.name!r}"
+            )
+        if run.momentum:
+            return "is about plain steps; yours has momentum (composition covers it)"
+        return self._wrong_rates(run) or self.missing(run)
+
+
+class ComposedStretches(BetweenCheckpoints):
+    """Every stretch is a run of its own, covered by a bound about last iterates."""
+
+    @abstractmethod
+    def inner(self, run: Run) -> tuple[Bound, ...]:
+        """Return the bounds about last iterates that may cover the stretches."""
+
+    def missing(self, run: Run) -> str | None:
+        """Return why no bound covers all the stretches, if so."""
+        stretches = stretches_of(run)
+        if len(stretches) > MOST_DIFFERENT:
+            return (
+                f"composes at most {MOST_DIFFERENT} different stretches between releases; yours "
+                f"has {len(stretches)} (composition covers it)"
+            )
+        reasons = [self._why_not(bound, run, stretches) for bound in self.inner(run)]
+        return None if None in reasons else reasons[0]
+
+    def _why_not(self, bound: Bound, run: Run, stretches: Sequence[Stretch]) -> str | None:
+        reasons = (bound.refusal(stretch_run(run, one)) for one in stretches)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Plan every stretch with every bound that covers all of them, and keep the best."""
+        stretches = stretches_of(run)
+        share = delta / sum(one.count for one in stretches)
+        found = []
+        for bound in self.inner(run):
+            if self._why_not(bound, run, stretches) is None:
+                planned = [bound.plan(stretch_run(run, one), share) for one in stretches]
+                rows = zip(stretches, planned, strict=True)
+                parts = [{**vars(one), "witness": dict(plan)} for one, plan in rows]
+                found.append({"bound": bound.name, "stretches": parts})
+        if len(found) == 1:
+            return found[0]
+        return min(found, key=lambda witness: self.curve(run, witness).epsilon(delta))
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Compose the curves of all stretches, each re-evaluated from its own witness."""
+        named = {bound.name: bound for bound in self.inner(run)}
+        if witness["bound"] not in named:
+            raise InvalidInput(
+                f"stretches are covered by {', '.join(named)}; the witness has {witness['bound']!r}"
+            )
+        bound, parts = named[witness["bound"]], []
+        for one, stored in matched(stretches_of(run), witness["stretches"]):
+            parts.append((bound.curve(stretch_run(run, one), stored["witness"]), one.count))
+        return composed(parts)
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return what the bound that covers the stretches assumes."""
+        stretches = stretches_of(run)
+        for bound in self.inner(run):
+            if self._why_not(bound, run, stretches) is None:
+                return bound.assumptions(stretch_run(run, stretches[0]))
+        return ()
+
+    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
+        """Return an epsilon for each length; stretches of the same length are planned once."""
+        longest = run.replace(steps=int(steps.max()))
+        share = delta / sum(one.count for one in stretches_of(longest))
+        curves: dict[tuple[str, int], PrivacyCurve] = {}
+        found = np.full(steps.shape, np.inf)
+        for i, count in enumerate(steps):
+            shorter = run.replace(steps=int(count))
+            stretches = stretches_of(shorter)
+            for bound in self.inner(shorter):
+                if self._why_not(bound, shorter, stretches) is None:
+                    parts = []
+                    for one in stretches:
+                        key = (bound.name, one.length)
+                        if key not in curves:
+                            alone = stretch_run(shorter, one)
+                            curves[key] = bound.curve(alone, bound.plan(alone, share))
+                        parts.append((curves[key], one.count))
+                    found[i] = min(found[i], composed(parts).epsilon(delta))
+        return found
+
+
+class FullBatchCheckpoints(ComposedStretches):
+    """mu^2 is the sum over the stretches of their mu^2; exact where that of a stretch is."""
+
+    name = "checkpoints_full_batch"
+    note = "docs/theory/checkpoints.md"
+    title = "Hidden-state GD between checkpoints"
+    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 1")
+
+    def inner(self, run: Run) -> tuple[Bound, ...]:
+        """Return the bounds for full batches."""
+        return (GdContraction(), GdBounded(), ModulusBound())
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the stretches are no full-batch descent with a hidden state, if so."""
+        return why_not_about(run, FullBatch) or super().missing(run)
+
+
+class PoissonCheckpoints(ComposedStretches):
+    """The lagged blocks of all stretches, composed; what the caps cost adds up."""
+
+    name = "checkpoints_poisson"
+    claim_margin = COMPOSED_MARGIN
+    note = "docs/theory/checkpoints.md"
+    title = "Hidden-state Poisson SGD between checkpoints"
+    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 1")
+    knows_groups = True
+    rates = "per step"
+
+    def inner(self, run: Run) -> tuple[Bound, ...]:
+        """Return the theorem of lagged blocks for these neighbors."""
+        return (PoissonBlocksReplace() if run.neighbors == "replace" else PoissonBlocks(),)
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the stretches are no Poisson-sampled descent whose steps forget, if so."""
+        return why_not_about(run, Poisson) or super().missing(run)
+
+
+def stretch_run(run: Run, stretch: Stretch) -> Run:
+    """Return the steps of a stretch as a run of their own, of which the last iterate leaves."""
+    changes: dict[str, Any] = {"steps": stretch.length, "release": "last", "average_last": 1}
+    stop = stretch.start + stretch.length
+    rate = run.batches.rate if isinstance(run.batches, Poisson) else None
+    stated: dict[str, PerStep | None] = {
+        "learning_rate": run.learning_rate,
+        run.noise.name: None if run.inverse_temperature is not None else run.noise.value,
+        "sampling_rate": rate,
+    }
+    for name, value in stated.items():
+        if isinstance(value, Schedule):
+            changes[name] = value.part(stretch.start, stop)
+    if run.inverse_temperature is not None:
+        del changes["average_last"]
+    if "sampling_rate" in changes:
+        changes["batch_size"] = run.batch_size
+    return run.replace(**changes)
+
+
+def matched(
+    stretches: Sequence[Stretch], stored: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[Stretch, Mapping[str, Any]]]:
+    """Yield each stretch with what a witness has about it; refuse a witness about others."""
+    if len(stored) != len(stretches):
+        raise InvalidInput(f"the run has {len(stretches)} kinds of stretches, not {len(stored)}")
+    for one, found in zip(stretches, stored, strict=True):
+        if any(found[name] != value for name, value in vars(one).items()):
+            raise InvalidInput(f"the run has {one}; the witness is about another one")
+        yield one, found
+
+
+def composed(parts: Sequence[tuple[PrivacyCurve, int]]) -> PrivacyCurve:
+    """Return the adaptive composition of stretches, each repeated.
+
+    The caps on batches may fail in any stretch. All common batches of the run have the same law in
+    both neighbors and nothing to do with what was released, so they are conditioned on first: the
+    chances of failing add up, outside the composition of the rest.
+    """
+    curves = [curve for curve, _ in parts]
+    if all(isinstance(curve, GaussianCurve) for curve in curves):
+        squares = [n * curve.mu**2 for curve, n in parts if isinstance(curve, GaussianCurve)]
+        return GaussianCurve(math.sqrt(math.fsum(squares)) * (1 + 1e-15))
+    worst = [curve.curves for curve in curves if isinstance(curve, WorstCurve)]
+    if worst:
+        # A group is split in one way for the whole run: compose the cases, then take the worst.
+        assert len(worst) == len(parts)
+        counts = [n for _, n in parts]
+        cases = zip(*worst, strict=True)
+        return WorstCurve(tuple(composed(tuple(zip(case, counts, strict=True))) for case in cases))
+    found: dict[Any, int] = {}
+    for curve, count in parts:
+        for pair, times in curve.loss_parts() or ():
+            found[pair] = found.get(pair, 0) + times * count
+    extra = math.fsum(n * curve.extra_delta for curve, n in parts) * (1 + 1e-15)
+    return LossCurve(tuple(found.items()), extra_delta=extra)
+
+
+# --- ordered batches -----------------------------------------------------------------------------
+
+
+class OrderedCheckpoints(BetweenCheckpoints):
+    """Sum over the stretches for each record, then the worst record.
+
+    In one pass a record is in one stretch only. Where each epoch is reshuffled the worst record may
+    be another in every stretch: their worst cases add up, and releases fall between epochs.
+    """
+
+    name = "checkpoints_ordered"
+    note = "docs/theory/checkpoints.md"
+    title = "Hidden-state ordered SGD between checkpoints, worst record"
+    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 2")
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run passes over no records in order, or its steps do not contract."""
+        return why_not_ordered(run)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return where the program of every position starts, in every stretch."""
+        costs, starts = costs_of_positions(run)
+        return {**_classes(run), "starts": starts, "sum_of_squares": float(costs.max())}
+
+    def curve(self, run: Run, witness: Witness) -> GaussianCurve:
+        """Return the worst position's Gaussian curve."""
+        _require_classes(run, witness)
+        costs, _ = costs_of_positions(run, witness["starts"])
+        return GaussianCurve(math.sqrt(float(costs.max())) * _SQRT_UP)
+
+    def record_curve(self, run: Run, position: int) -> GaussianCurve:
+        """Return the curve of a record in the batch ``position`` (from 0) of each epoch."""
+        costs, _ = costs_of_positions(run)
+        cost = float(costs[position]) if position < costs.size else 0.0
+        return GaussianCurve(math.sqrt(cost) * _SQRT_UP)
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the geometry."""
+        assert run.loss is not None
+        return geometry_assumptions(run, (linear_class(run.loss),), bounded=True)
+
+
+class ShuffledCheckpoints(BetweenCheckpoints):
+    """Shuffled once: sum over the stretches for each position, and only then average.
+
+    All stretches share one order, so an average over positions for each stretch by itself would
+    count what the stretches say together about the position for nothing.
+    """
+
+    name = "checkpoints_shuffled"
+    note = "docs/theory/checkpoints.md"
+    title = "Hidden-state SGD between checkpoints, shuffled once"
+    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 2")
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run keeps no random order, or its steps do not contract."""
+        if not (isinstance(run.batches, Cyclic) and run.batches.order == "shuffle_once"):
+            return f"is about CyclicSGD with order='shuffle_once'; yours is {run.described}"
+        return why_not_ordered(run)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return a few levels of mu^2, and the share of the records that are charged each."""
+        costs, starts = costs_of_positions(run)
+        shares = _shares(run, costs.size)
+        order = np.argsort(costs)[::-1]
+        edges = np.unique(np.r_[0, np.geomspace(1, costs.size, _GROUPS).astype(np.int64)])
+        if costs.size <= _GROUPS:
+            edges = np.arange(costs.size + 1)
+        levels, charged = [], []
+        for low, high in pairwise(edges.tolist()):
+            group = order[low:high]
+            # Rounded up, so that whoever adds up anew finds enough.
+            levels.append(float(costs[group[0]]) * (1 + 1e-12))
+            charged.append(math.fsum(shares[group].tolist()) * (1 + 1e-12))
+        return {**_classes(run), "starts": starts, "levels": levels, "shares": charged}
+
+    def curve(self, run: Run, witness: Witness) -> MixtureCurve:
+        """Return the average of the levels, after checking that they cover every position."""
+        _require_classes(run, witness)
+        costs, _ = costs_of_positions(run, witness["starts"])
+        levels, shares = list(witness["levels"]), list(witness["shares"])
+        require_cover(levels, shares, costs, _shares(run, costs.size))
+        curves = tuple(GaussianCurve(math.sqrt(level) * _SQRT_UP) for level in levels)
+        idle = max(0.0, 1 - math.fsum(shares))
+        return MixtureCurve((*shares, idle), (*curves, GaussianCurve(0.0)))
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the geometry, and the shuffle."""
+        shuffle = Assumption(
+            "the shuffle is uniform, secret and independent of the data", "declared"
+        )
+        assert run.loss is not None
+        return (*geometry_assumptions(run, (linear_class(run.loss),), bounded=True), shuffle)
+
+
+def why_not_ordered(run: Run) -> str | None:
+    """Return why the shift program of a position is not known in every stretch, or None."""
+    about = why_not_about(run, Cyclic, OnePass)
+    if about is not None:
+        return about
+    reason = why_no_deterministic_contraction(run, type(run.batches))
+    if reason is not None:
+        return reason
+    if isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle":
+        length = run.batches_per_epoch
+        if any(one.start % length or one.length % length for one in stretches_of(run, length)):
+            return (
+                "needs releases between epochs when each is reshuffled; yours releases inside one: "
+                f"say every={length} or a multiple, and whole epochs"
+            )
+    if run.steps > MOST_STEPS:
+        return f"goes through at most {MOST_STEPS} steps one by one; yours are {run.steps}"
+    return None
+
+
+def costs_of_positions(
+    run: Run, starts: Sequence[list[int] | None] | None = None
+) -> tuple[FloatArray, list[list[int] | None]]:
+    """Return mu^2 of every position over all stretches, and the starts in each stretch.
+
+    Without a domain every program starts with its stretch, and there are no starts to keep.
+    """
+    steps = epoch_steps(run)
+    stretches = stretches_of(run, steps.length)
+    if starts is not None and len(starts) != len(stretches):
+        raise InvalidInput(f"the run has {len(stretches)} kinds of stretches, not {len(starts)}")
+    total = np.zeros(min(steps.length, run.steps))
+    shuffled = isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle"
+    kept: list[list[int] | None] = []
+    for i, one in enumerate(stretches):
+        part = _part(steps, one)
+        part, uses = reshuffled(part) if shuffled else (part, part.kept_order())
+        stored = None if starts is None else starts[i]
+        given = None if stored is None else np.asarray(stored, dtype=np.int64)
+        costs, taken = position_costs(part, uses, run.diameter, given)
+        if shuffled:
+            total += one.count * costs.max()
+        else:
+            places = (one.start + np.arange(costs.size)) % steps.length
+            total[places] += one.count * costs
+        kept.append(None if math.isinf(run.diameter) else taken.tolist())
+    return total * (1 + 1e-15 * (len(stretches) + 2)), kept
+
+
+def _part(steps: EpochSteps, stretch: Stretch) -> EpochSteps:
+    """Return the steps of a stretch; its epochs begin where it does."""
+    inside = slice(stretch.start, stretch.start + stretch.length)
+    arrays = (steps.others, steps.own, steps.reach, steps.noise_std)
+    return EpochSteps(steps.length, *(array[inside] for array in arrays))
+
+
+def _shares(run: Run, positions: int) -> FloatArray:
+    """Return the share of all records at each position that the run reaches."""
+    return np.asarray(batch_records(run)[:positions] / run.n)
+
+
+def require_cover(
+    levels: Sequence[float], charged: Sequence[float], costs: FloatArray, shares: FloatArray
+) -> None:
+    """Refuse levels that do not dominate what the records cost.
+
+    At least as large a share as costs x or more must be charged x or more, for every x. Charging
+    some records too much only claims less.
+    """
+    if len(levels) != len(charged) or any(a < b for a, b in pairwise(levels)):
+        raise InvalidInput("levels fall, and each has its share of the records")
+    order = np.argsort(costs)[::-1]
+    needed = np.cumsum(shares[order])
+    at_least = np.searchsorted(-np.asarray(levels), -costs[order], side="right")
+    given = np.r_[0.0, np.cumsum(charged)][at_least]
+    if np.any(given < needed):
+        worst = int(np.argmax(needed - given))
+        raise InvalidInput(
+            f"a share {needed[worst]:.6g} of the records costs at least {costs[order][worst]:.6g}, "
+            f"but only {given[worst]:.6g} is charged that much"
+        )
+
+
+def _classes(run: Run) -> dict[str, Any]:
+    assert run.loss is not None
+    return {"losses": linear_class(run.loss), "bounded": True}
+
+
+def _require_classes(run: Run, witness: Witness) -> None:
+    assert run.loss is not None
+    if witness["losses"] != linear_class(run.loss):
+        raise InvalidInput(f"the run does not justify losses that are {witness['losses']!r}")
