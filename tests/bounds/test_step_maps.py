@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from dplateau import LossGeometry, NoisySGD
 from dplateau.algorithms import Run
-from dplateau.bounds.step_maps import batch_cap, cap_of, exceedance
+from dplateau.bounds.step_maps import batch_cap, cap_of, exceedance, shortfall
+from dplateau.verify.facts import binomial_tail
 
 DELTA = 1e-5
 
@@ -39,3 +42,16 @@ def test_batch_cap_bounds_the_tail() -> None:
         first = run.steps * math.exp(log_first) * (1 - 1e-6)
         assert first <= exceedance(run, records) <= chernoff
     assert cap_of(run, run.n).extra_delta == 0.0
+
+
+@pytest.mark.parametrize("n", [10**4, 10**6, 10**9, 10**10, 10**12])
+@pytest.mark.parametrize("deviations", [3.0, 6.5, 8.0])
+def test_the_tail_keeps_its_digits_for_any_number_of_records(n: int, deviations: float) -> None:
+    """Against a sum of terms whose first one is computed in fifty digits."""
+    run = ridge_run(0.99, 0.01, 1.0, 1).replace(n=n, sampling_rate=0.01)
+    records = int(0.01 * n + deviations * math.sqrt(0.0099 * n))
+    exact = binomial_tail(records, n, 0.01)
+    assert exact <= exceedance(run, records) <= exact * (1 + 4e-9)
+    low = int(0.01 * n - deviations * math.sqrt(0.0099 * n))
+    missing = binomial_tail(n - 1 - low, n - 1, 0.99)
+    assert shortfall(run, low) == pytest.approx(missing, rel=4e-9)

@@ -1,10 +1,10 @@
-"""Heavy-ball momentum with a hidden state: only the last w leaves, the velocity never does.
+"""Momentum with a hidden state: only the last w leaves, the velocity never does.
 
 With u = -velocity one step maps (w, u) in a direction of curvature h, x = learning_rate * h, by
 
-    A_x = [[1 - x, -m], [x, m]],
+    A_x = [[1 - x, -k], [x, k]],   k = m for a heavy ball, k = m (1 - x) for Nesterov's gradients,
 
-and record, noise and ridge all move it along G = (-1, 1). If a positive matrix P has
+and record and noise move it along G = (-1, 1). If a positive matrix P has
 A_x^T P A_x <= c^2 P at both ends of the curvatures, the norm of P shrinks by c a step, and a use l
 steps before the end moves the last w by at most kappa c^l of its own length, where
 kappa^2 = (G^T P G) (P^-1)_{11} (docs/theory/momentum.md). The noise of the last step hides all uses
@@ -14,7 +14,7 @@ older than a few, whose own steps hide them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -24,6 +24,7 @@ import numpy as np
 from scipy import optimize
 
 from dplateau.algorithms import FullBatch, LastIterate, Poisson, Run
+from dplateau.algorithms.base import MomentumKind
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.blocks import coarse
@@ -61,6 +62,7 @@ _ORDERS = 12
 class Steps:
     """What a proof depends on: the momentum, and the ends of x = learning_rate * curvature."""
 
+    kind: MomentumKind
     momentum: Fraction
     flattest: Fraction
     steepest: Fraction
@@ -73,7 +75,15 @@ class Steps:
         rate, ridge = Fraction(run.learning_rate), Fraction(run.l2)
         share = Fraction(cap) / Fraction(run.batch_size)
         top = rate * (ridge + Fraction(run.loss.smoothness) * share)
-        return cls(Fraction(run.momentum), rate * ridge, top)
+        return cls(run.momentum_kind, Fraction(run.momentum), rate * ridge, top)
+
+    def ends(self) -> tuple[tuple[Fraction, Fraction], ...]:
+        """Return (x, k) at the flattest and at the steepest curvature."""
+        ahead = self.kind == "nesterov"
+        return tuple(
+            (x, self.momentum * (1 - x) if ahead else self.momentum)
+            for x in (self.flattest, self.steepest)
+        )
 
 
 @dataclass(frozen=True)
@@ -83,29 +93,32 @@ class Norm:
     cross: float
     own: float
 
-    def squared_contraction(self, momentum: float, x: float) -> float:
-        """Return about the least c^2 with A_x^T P A_x <= c^2 P; infinite if P is not positive."""
+    def contraction(self, ends: Sequence[tuple[float, float]]) -> float:
+        """Return about the least c that both inequalities hold with; infinite if P is not one."""
+        return math.sqrt(max(self._square(x, k) for x, k in ends))
+
+    def _square(self, x: float, k: float) -> float:
         room = self.own - self.cross**2
         if not room > 0:
             return math.inf
-        first, second = 1 - x, x  # the first column of A; the second is momentum * (-1, 1)
-        top = first**2 + 2 * self.cross * first * second + self.own * second**2
-        side = momentum * (-first + self.cross * (first - second) + self.own * second)
-        end = momentum**2 * (1 - 2 * self.cross + self.own)
+        a = 1 - x
+        top = a**2 + 2 * self.cross * a * x + self.own * x**2
+        side = k * (-a + self.cross * (a - x) + self.own * x)
+        end = k**2 * (1 - 2 * self.cross + self.own)
         trace = (self.own * top - 2 * self.cross * side + end) / room
-        return (trace + math.sqrt(max(trace**2 - 4 * momentum**2, 0.0))) / 2
+        return (trace + math.sqrt(max(trace**2 - 4 * k**2, 0.0))) / 2
 
     def shrinks(self, steps: Steps, contraction: float) -> bool:
         """Return whether c is proved: two matrix inequalities, in exact arithmetic."""
         cross, own = Fraction(self.cross), Fraction(self.own)
         if not own > cross**2:
             return False
-        square, m = Fraction(contraction) ** 2, steps.momentum
-        for x in (steps.flattest, steps.steepest):
-            a, b = 1 - x, x
-            first = square - (a * a + 2 * cross * a * b + own * b * b)
-            mixed = square * cross - m * (-a + cross * (a - b) + own * b)
-            last = square * own - m * m * (1 - 2 * cross + own)
+        square = Fraction(contraction) ** 2
+        for x, k in steps.ends():
+            a = 1 - x
+            first = square - (a * a + 2 * cross * a * x + own * x * x)
+            mixed = square * cross - k * (-a + cross * (a - x) + own * x)
+            last = square * own - k * k * (1 - 2 * cross + own)
             if first < 0 or last < 0 or first * last < mixed * mixed:
                 return False
         return True
@@ -117,13 +130,13 @@ class Norm:
         return math.sqrt(double_above(square)) * (1 + 4e-16)
 
 
-class HeavyBall(Bound):
+class Momentum(Bound):
     """Poisson or full batches, no domain, equal steps, the last w alone."""
 
-    name = "heavy_ball"
+    name = "momentum"
     claim_margin = COMPOSED_MARGIN
     note = "docs/theory/momentum.md"
-    title = "Hidden-state heavy-ball momentum"
+    title = "Hidden-state momentum"
     citation = literature.this_library("docs/theory/momentum.md")
     hidden_state = True
     knows_groups = True
@@ -132,9 +145,8 @@ class HeavyBall(Bound):
     def _refusal(self, run: Run) -> str | None:
         if run.release != LastIterate():
             return f"is about release='last'; yours is {run.release.name!r} (composition covers it)"
-        if run.momentum == 0 or run.momentum_kind != "heavy_ball":
-            kind = run.momentum_kind if run.momentum else "none"
-            return f"is about momentum_kind='heavy_ball' with momentum > 0; yours is {kind!r}"
+        if run.momentum == 0:
+            return "is about momentum > 0; yours takes plain steps"
         if run.average_last > 1:
             return (
                 "is about the last iterate: two iterates together say what the velocity was; yours "
@@ -295,28 +307,26 @@ def _cap(run: Run, delta: float) -> BatchCap:
 
 
 @lru_cache(maxsize=1024)
-def quickest_norm(steps: Steps) -> Norm:
-    """Return about the norm that shrinks most."""
-    m, ends = float(steps.momentum), (float(steps.flattest), float(steps.steepest))
-    return _least(lambda norm: max(norm.squared_contraction(m, x) for x in ends), m)
+def quickest_norm(steps: Steps) -> tuple[Norm, float]:
+    """Return about the norm that shrinks most, and by how much."""
+    ends = _floats(steps)
+    norm = _least(lambda norm: norm.contraction(ends), float(steps.momentum))
+    return norm, norm.contraction(ends)
+
+
+def _floats(steps: Steps) -> tuple[tuple[float, float], ...]:
+    return tuple((float(x), float(k)) for x, k in steps.ends())
 
 
 def _forgets(steps: Steps) -> bool:
-    m, ends = float(steps.momentum), (float(steps.flattest), float(steps.steepest))
-    norm = quickest_norm(steps)
-    return max(norm.squared_contraction(m, x) for x in ends) < _SLOWEST**2
+    return quickest_norm(steps)[1] < _SLOWEST
 
 
 @lru_cache(maxsize=256)
 def norms(steps: Steps) -> tuple[tuple[Norm, float], ...]:
     """Return norms that shrink, each with a proved contraction: for short and for long memories."""
-    m, ends = float(steps.momentum), (float(steps.flattest), float(steps.steepest))
-
-    def size(norm: Norm) -> float:
-        return math.sqrt(max(norm.squared_contraction(m, x) for x in ends))
-
-    quickest = quickest_norm(steps)
-    fastest = size(quickest)
+    ends = _floats(steps)
+    quickest, fastest = quickest_norm(steps)
     if not fastest < _SLOWEST:
         return ()
     found = []
@@ -324,13 +334,13 @@ def norms(steps: Steps) -> tuple[tuple[Norm, float], ...]:
         ages = memories / (1 - fastest)
 
         def tail(norm: Norm, ages: float = ages) -> float:
-            c = size(norm)
+            c = norm.contraction(ends)
             if not c < 1:
                 return 1e3 * min(c, 1e3)
             return math.log(norm.kappa()) + ages * math.log(c) - math.log(1 - c)
 
-        norm = _least(tail, m, quickest)
-        contraction = size(norm)
+        norm = _least(tail, float(steps.momentum), quickest)
+        contraction = norm.contraction(ends)
         margin = 1e-15
         while not norm.shrinks(steps, contraction) and margin < 1e-3:
             contraction, margin = contraction * (1 + margin), 4 * margin

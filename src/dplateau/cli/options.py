@@ -74,9 +74,7 @@ FLAGS: dict[str, Flag] = {
     "radius": Flag(float, "Radius of a ball around 0, instead of --diameter.", _STEP),
     "dimension": Flag(int, "Number of parameters.", _STEP),
     "momentum": Flag(float, "Momentum, from 0 up to but not 1.", _STEP, _NOISY),
-    "momentum_kind": Flag(
-        str, "nesterov (default) or heavy-ball (which may stay hidden).", _STEP, _NOISY
-    ),
+    "momentum_kind": Flag(str, "nesterov (default) or heavy-ball.", _STEP, _NOISY),
     "average_last": Flag(int, "Average that many last iterates.", _STEP, _NOISY),
     "lipschitz": Flag(float, "Bound on its gradient norm (the clip norm).", _LOSS),
     "smoothness": Flag(float, "Its smoothness (logistic on unit rows: 0.25).", _LOSS),

@@ -237,7 +237,8 @@ def binomial_tail(most: int, trials: int, rate: float) -> float:
     if rate == 1:
         return 1.0
     if first <= trials * rate:
-        return float(special.bdtrc(most, trials, rate))  # no tail at all: any precision will do
+        # No tail at all: any precision will do.
+        return float(special.betainc(first, trials - most, rate))
     n, k, q = MP.mpf(trials), MP.mpf(first), MP.mpf(rate)
     log = MP.loggamma(n + 1) - MP.loggamma(k + 1) - MP.loggamma(n - k + 1)
     term = total = float(MP.exp(log + k * MP.log(q) + (n - k) * MP.log1p(-q)))

@@ -1,7 +1,8 @@
-"""Heavy-ball momentum: a norm that all steps shrink, checked in exact arithmetic.
+"""Momentum: a norm that all steps shrink, checked in exact arithmetic.
 
-One step maps (w, u), u = -velocity, by A_x = [[1 - x, -m], [x, m]] in a direction of curvature h,
-x = learning_rate * h, and whatever enters it enters along G = (-1, 1). Two matrix inequalities,
+One step takes the gradient at a = w (a heavy ball) or a = w - m u (Nesterov), u = -velocity, and
+then u <- m u + x a, w <- w - u, in a direction of curvature h, x = learning_rate * h: a matrix A_x
+on (w, u). Whatever else enters it enters along G = (-1, 1). Two matrix inequalities,
 A_x^T P A_x <= c^2 P at the least and the largest x, hold for all x between (the left side is
 convex in x), so a use l steps old moves the last w by at most kappa c^l of its length, kappa^2 =
 (G^T P G) (P^-1)_{11}. The last step's noise hides its own use and the old ones
@@ -31,7 +32,7 @@ _FIELDS = {"batch_cap", "extra_delta", "contraction", "norm", "kappa", "own_bloc
 _UP = 1 + 1e-12
 
 
-def heavy_ball(case: Case) -> Derived:
+def momentum(case: Case) -> Derived:
     """Derive Poisson or full batches: the steps' own blocks, and that of the last step."""
     run, ledger, witness = case.run, case.ledger, case.witness
     _require_run(case)
@@ -114,7 +115,9 @@ def _require_norm(case: Case, cap: int, contraction: float) -> float:
     steep = ridge + Fraction(run.loss.smoothness) * Fraction(cap) / Fraction(run.batch_size)
     for name, curvature in (("flattest", ridge), ("steepest", steep)):
         x = rate * curvature
-        step = [[1 - x, -m], [x, m]]
+        ahead = -m if run.momentum_kind == "nesterov" else Fraction(0)
+        turned = [x, m + x * ahead]  # the new u: m u + x (w + ahead u)
+        step = [[1 - turned[0], -turned[1]], turned]
         image = _times(_turned(step), _times(norm, step))
         left = [
             [Fraction(contraction) ** 2 * norm[i][j] - image[i][j] for j in (0, 1)] for i in (0, 1)
@@ -146,8 +149,9 @@ def _require_run(case: Case) -> None:
     run, ledger = case.run, case.ledger
     hidden = isinstance(run.release, LastIterate)
     ledger.require("release", hidden, f"the run releases {run.release.name!r}")
-    heavy = run.momentum > 0 and run.momentum_kind == "heavy_ball"
-    ledger.require("momentum", heavy, f"{run.momentum:g}, {run.momentum_kind}")
+    known = run.momentum_kind in ("heavy_ball", "nesterov")
+    moves = run.momentum > 0 and known
+    ledger.require("momentum", moves, f"{run.momentum:g}, {run.momentum_kind}")
     ledger.require("one iterate", run.average_last == 1, "averages are not covered")
     known = isinstance(run.batches, FullBatch | Poisson)
     ledger.require("algorithm", known, f"full or Poisson batches; this is {run.described}")

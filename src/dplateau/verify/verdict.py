@@ -153,7 +153,7 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_replace_modulus": split.poisson_replace_modulus,
     "poisson_recursion": recursion.poisson_recursion,
     "fixed_size_recursion": recursion.fixed_size_recursion,
-    "heavy_ball": momentum.heavy_ball,
+    "momentum": momentum.momentum,
     "checkpoints_full_batch": checkpoints.checkpoints_full_batch,
     "checkpoints_poisson": checkpoints.checkpoints_poisson,
     "checkpoints_ordered": checkpoints.checkpoints_ordered,
@@ -161,5 +161,5 @@ THEOREMS: dict[str, Theorem] = {
 }
 # Theorems that speak of several records themselves; the others are extended by group privacy.
 KNOW_GROUPS = frozenset(
-    {"poisson_blocks", "poisson_blocks_replace", "checkpoints_poisson", "heavy_ball"}
+    {"poisson_blocks", "poisson_blocks_replace", "checkpoints_poisson", "momentum"}
 )
