@@ -50,7 +50,7 @@ types: $(TEST)
 	$(BIN)/mypy
 
 suite: $(TEST)
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 golden: $(TEST)
 	$(BIN)/python tools/golden.py

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from dplateau.algorithms import LossGeometry, NoisySGD, Run
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, scale_rows, train
-from dplateau.engines.records import ArrayRecords
+from dplateau.engines.records import ArrayRecords, Terms
 from dplateau.losses import Logistic, Loss, Softmax
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -185,7 +185,7 @@ def full_batch_table(repeats: int, gigabytes: float, d: int) -> None:
         block = rows[start : start + 100_000]
         block[:] = rng.random(block.shape, dtype=np.float32) / np.float32(d**0.5)
     signs = np.where(rng.random(n) < 0.5, 1, -1)
-    records = ArrayRecords(rows, signs, Logistic(), 1.0, None)
+    records = ArrayRecords(rows, signs, Terms(Logistic(), 1.0, None))
     weights = rng.normal(size=d)
     halves = [(0, n // 2), (n // 2, n)]
     with ThreadPoolExecutor(2) as pool:

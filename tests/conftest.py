@@ -7,6 +7,11 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+# Tests run side by side already, and threads of linear algebra that wait for each other cost more
+# than they bring. Set before NumPy is loaded, and inherited by every process that a test starts.
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
 # A full run that finds fewer tests than this has lost some of them: a file that is no longer
 # collected passes silently otherwise. Raise the number as the suite grows.
 FEWEST_TESTS = 4000

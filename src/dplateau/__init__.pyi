@@ -46,6 +46,7 @@ from .errors import (
     DplateauError as DplateauError,
     InvalidInput as InvalidInput,
     LedgerBroken as LedgerBroken,
+    MissingExtra as MissingExtra,
     NotApplicable as NotApplicable,
     PoorPlanWarning as PoorPlanWarning,
     PrivacyLeakWarning as PrivacyLeakWarning,
@@ -72,6 +73,7 @@ from .sampling import (
     sample as sample,
     tv_over_steps as tv_over_steps,
 )
+from .tables import load_model as load_model
 from .verify import verify as verify
 
 __version__: str

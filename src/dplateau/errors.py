@@ -15,6 +15,10 @@ class NotApplicable(DplateauError):
     """A theorem whose assumptions the run does not meet, or a quantity a curve does not have."""
 
 
+class MissingExtra(DplateauError, ImportError):
+    """Something that only an optional extra of the package brings; the text names the extra."""
+
+
 class PoorPlanWarning(UserWarning):
     """What was asked for promises little: hardly any privacy, or a model that cannot work.
 

@@ -1,17 +1,16 @@
-"""account, compare and calibrate as processes: their answers are the library's own."""
+"""account, compare and calibrate: their answers are the library's own."""
 
 from __future__ import annotations
 
 import json
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from command_line import here, process
 from dplateau import (
     Ball,
     Certificate,
@@ -96,14 +95,8 @@ CASES: dict[str, tuple[str, Run]] = {
 PROMISED = {"claimed_epsilon", "claimed_delta", "bound", "bounds", "assumptions", "certificate"}
 
 
-def dplateau(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command with every warning an error, as in the tests."""
-    command = [sys.executable, "-W", "error", "-m", "dplateau", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
-
-
 def answer(*words: str) -> dict[str, Any]:
-    done = dplateau(*words, "--json")
+    done = here(*words, "--json")
     assert (done.returncode, done.stderr) == (0, "")
     found: dict[str, Any] = json.loads(done.stdout)
     assert set(found) >= PROMISED
@@ -162,7 +155,7 @@ def test_calibrate_meets_its_target(name: str, more: str) -> None:
 
 def test_tables_show_every_bound_the_claim_and_what_it_rests_on() -> None:
     words, run = CASES["gd"]
-    done = dplateau("account", *words.split(), "--delta", "1e-5")
+    done = process("account", *words.split(), "--delta", "1e-5")
     assert (done.returncode, done.stderr) == (0, "")
     certificate = certify(run, 1e-5)
     assert f"({certificate.claimed_epsilon:.6g}, 1e-05)-DP by" in done.stdout
@@ -173,7 +166,7 @@ def test_tables_show_every_bound_the_claim_and_what_it_rests_on() -> None:
 
 def test_calibrate_in_words() -> None:
     words, _ = CASES["cyclic"]
-    done = dplateau("calibrate", *words.split(), "--delta", "1e-5", "--epsilon", "1")
+    done = process("calibrate", *words.split(), "--delta", "1e-5", "--epsilon", "1")
     assert (done.returncode, done.stderr) == (0, "")
     assert "noise_multiplier = " in done.stdout
     assert "-DP by GDP composition" in done.stdout
@@ -183,7 +176,7 @@ def test_a_certificate_is_written_whole(tmp_path: Path) -> None:
     words, run = CASES["cyclic"]
     path = tmp_path / "my [odd] name.json"
     path.write_text("something older and much longer" * 1000)
-    done = dplateau("account", *words.split(), "--delta", "1e-5", "-o", path.name, folder=tmp_path)
+    done = process("account", *words.split(), "--delta", "1e-5", "-o", path.name, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"certificate written to {path.name}" in done.stdout
     certificate = Certificate.from_json(path.read_text())
@@ -198,7 +191,7 @@ def test_refused_runs_leave_older_certificates_alone(tmp_path: Path) -> None:
     words, _ = CASES["cyclic"]
     path = tmp_path / "certificate.json"
     path.write_text("older")
-    done = dplateau("account", *words.split(), "--delta", "2", "-o", str(path))
+    done = here("account", *words.split(), "--delta", "2", "-o", str(path))
     assert done.returncode == 2
     assert path.read_text() == "older"
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import command_line
+from command_line import process
 from dplateau import AuditReport, LossGeometry, NoisyGD, certify
 from dplateau.audit import lower_bound
 from forging import changed, forged
@@ -66,32 +67,21 @@ number = 3
 TRAINED = ("--runs", "2000", "--at-once", "2000", "--seed", "1")
 
 
-def audit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "dplateau", "audit", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
-
-
 class Here:
     """The command in this process, which is quicker: the folder's own modules are forgotten."""
 
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.capsys = capsys
 
     def audit(self, *words: str) -> tuple[int, str, str]:
         """Return exit code, output and errors."""
-        from dplateau import cli
-
         with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(self.folder)
             patch.setattr(sys, "path", list(sys.path))
             patch.setattr(sys, "dont_write_bytecode", True)
             patch.delitem(sys.modules, "my_training", raising=False)
-            with pytest.raises(SystemExit) as ended:
-                cli.main(["audit", *words])
+            done = command_line.here("audit", *words, folder=self.folder)
             patch.delitem(sys.modules, "my_training", raising=False)
-        assert isinstance(ended.value.code, int)
-        return ended.value.code, *self.capsys.readouterr()
+        return done.returncode, done.stdout, done.stderr
 
     def answer(self, *words: str) -> dict[str, Any]:
         """Return what ``--json`` prints."""
@@ -103,8 +93,8 @@ class Here:
 
 
 @pytest.fixture
-def here(folder: Path, capsys: pytest.CaptureFixture[str]) -> Here:
-    return Here(folder, capsys)
+def here(folder: Path) -> Here:
+    return Here(folder)
 
 
 @pytest.fixture
@@ -132,7 +122,7 @@ def test_a_certificate_is_rederived_and_set_against_an_exact_adversary(here: Her
 
 def test_a_run_is_audited_like_its_certificate(folder: Path, here: Here) -> None:
     assert here.answer(*WORDS.split()) == here.answer("certificate.json")
-    done = audit(folder, *WORDS.split())
+    done = process("audit", *WORDS.split(), folder=folder)
     assert done.returncode == 0
     assert done.stdout.startswith("claim: (4.75396, 1e-05)-DP by Hidden-state GD")
     assert "re-derived by independent code: epsilon 4.75396" in done.stdout
@@ -166,11 +156,12 @@ def test_a_claim_below_its_own_proof_is_a_violation(folder: Path, here: Here) ->
 def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here: Here) -> None:
     right = here.answer("certificate.json", "--trainer", "my_training:train", *TRAINED)
     assert right["verdict"] == right["trainer"]["content"]["verdict"] == "not violated"
-    done = audit(
-        folder,
+    done = process(
+        "audit",
         "certificate.json",
         *("--trainer", "my_training:quiet", *TRAINED),
         *("-o", "report.json", "--picture", "audit.png"),
+        folder=folder,
     )
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.endswith("verdict: violated: the trainer leaks more than is claimed\n")

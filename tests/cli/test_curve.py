@@ -1,4 +1,4 @@
-"""The command ``curve`` as a user runs it: a process, its files and its one-line refusals."""
+"""The command ``curve``: its files and its one-line refusals."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from command_line import Done, here, process
 
 GD = (
     "gd --n 1000 --steps 10 --learning-rate 0.1 --l2 0.1 --noise-std 0.02 --lipschitz 1 "
@@ -25,9 +27,8 @@ CYCLIC = (
 )
 
 
-def curve(words: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "dplateau", "curve", *words.split(), *more]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+def curve(words: str, folder: Path, *more: str) -> Done:
+    return here("curve", *words.split(), *more, folder=folder)
 
 
 def columns(path: Path) -> dict[str, list[float]]:
@@ -47,7 +48,8 @@ def check_order(found: dict[str, list[float]], axis: str) -> None:
 
 
 def test_steps_are_drawn_and_listed(tmp_path: Path) -> None:
-    done = curve(GD, tmp_path, "-o", "curve.png", "--csv", "curve.csv", "--points", "20")
+    files = ("-o", "curve.png", "--csv", "curve.csv", "--points", "20")
+    done = process("curve", *GD.split(), *files, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "written to curve.png\nwritten to curve.csv\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.csv", "curve.png"]
@@ -118,7 +120,7 @@ def test_a_missing_drawing_library_is_one_line(tmp_path: Path) -> None:
     )
     words = [*GD.split(), "--to", "10", "--points", "2", "--no-lower-bound"]
 
-    def called(*more: str) -> subprocess.CompletedProcess[str]:
+    def called(*more: str) -> Done:
         command = [sys.executable, "-c", script, *words, *more]
         return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -24,7 +26,19 @@ def test_the_demonstration_shows_models_and_claims(capsys: pytest.CaptureFixture
     assert accuracies[0] > 0.6 < accuracies[-1]
     assert accuracies[3] > 0.9 > accuracies[0]
     # The planned runs are charged as composed; the hidden one would cost far more so.
-    assert pld[:4] == pytest.approx(proved[:4], rel=2.5e-3)
+    assert pld[0] == pytest.approx(proved[0], rel=2.5e-3)
+    # Where rows are whitened, the second moments take a tenth of the squared Gaussian parameter.
+    assert all(0.93 * whole < p < whole for p, whole in zip(pld[1:4], proved[1:4], strict=True))
     assert pld[-1] > 2 * proved[-1]
     assert all(a <= b <= c <= d for a, b, c, d in zip(pld, rdp, advanced, naive, strict=True))
     assert "times less for the same noise" in said
+
+
+def test_a_plain_install_shows_what_it_can() -> None:
+    script = "import sys; sys.modules['sklearn'] = None; import dplateau.cli as c; c.main(['demo'])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("No models here: private estimators need the extra train: pip")
+    assert "times less for the same noise" in done.stdout

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from command_line import here, process
 
 GOOD = {
     "n": "100",
@@ -16,11 +16,6 @@ GOOD = {
     "release": "all",
     "delta": "1e-5",
 }
-
-
-def run_words(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "error", "-m", "dplateau", *words]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120)
 
 
 def sgd(command: str = "account", **changes: str | None) -> list[str]:
@@ -95,7 +90,7 @@ BAD: list[tuple[list[str], str]] = [
 
 @pytest.mark.parametrize(("words", "message"), BAD, ids=lambda value: str(value)[:70])
 def test_bad_input(words: list[str], message: str, tmp_path: Path) -> None:
-    done = run_words(words, tmp_path)
+    done = here(*words, folder=tmp_path)
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.endswith("\n")
@@ -107,12 +102,18 @@ def test_bad_input(words: list[str], message: str, tmp_path: Path) -> None:
 
 
 def test_the_good_command_is_good(tmp_path: Path) -> None:
-    done = run_words(sgd(), tmp_path)
+    done = here(*sgd(), folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("words", [["account", "sgd"], sgd(delta="nan"), sgd("calibrate", l2="x")])
+def test_a_process_ends_as_its_command_does(words: list[str], tmp_path: Path) -> None:
+    assert process(*words, folder=tmp_path).stderr == here(*words, folder=tmp_path).stderr
+    assert process(*words, folder=tmp_path).returncode == 2
+
+
 def test_errors_of_the_parser_point_to_help(tmp_path: Path) -> None:
-    done = run_words(["account", "sgd"], tmp_path)
+    done = here("account", "sgd", folder=tmp_path)
     assert done.stderr.rstrip().endswith("see 'dplateau account --help'")
 
 

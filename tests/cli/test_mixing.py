@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from command_line import Done, here, process
+
 SMOOTH = "--diameter 1 --learning-rate 0.01 --smoothness 1"
 
 
-def dplateau(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-W", "error", "-m", "dplateau", *command.split(), *more]
-    return subprocess.run(words, capture_output=True, text=True, cwd=folder, check=False)
+def dplateau(command: str, folder: Path, *more: str) -> Done:
+    return here(*command.split(), *more, folder=folder)
 
 
 def test_json_and_a_certificate_that_verifies(tmp_path: Path) -> None:
@@ -28,7 +27,7 @@ def test_json_and_a_certificate_that_verifies(tmp_path: Path) -> None:
     assert found["nonexpansive_learning_rate"] == 2.0
     written = json.loads((tmp_path / "mixing.json").read_text(encoding="utf-8"))
     assert written == found["certificate"]
-    checked = dplateau("verify mixing.json", tmp_path)
+    checked = process("verify", "mixing.json", folder=tmp_path)
     assert checked.returncode == 0
     assert checked.stdout.startswith("verified, claimed total variation 0.0097")
     written["content"]["claim"]["total_variation"] /= 2
@@ -37,7 +36,7 @@ def test_json_and_a_certificate_that_verifies(tmp_path: Path) -> None:
 
 
 def test_a_picture_and_a_table(tmp_path: Path) -> None:
-    done = dplateau(f"mixing {SMOOTH} --tv 0.1 -o mixing.png", tmp_path)
+    done = process(*f"mixing {SMOOTH} --tv 0.1 -o mixing.png".split(), folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "mixing.png").read_bytes().startswith(b"\x89PNG")
     assert "steps from any start" in done.stdout

@@ -74,7 +74,7 @@ def test_a_signed_lie_does_not_verify(
     from dplateau.ground.sealed import resealed
 
     found = json.loads(certificate.read_text())
-    found["claimed_epsilon"] *= 0.5
+    found["content"]["claim"]["epsilon"] *= 0.5
     certificate.write_text(json.dumps(resealed(found)))
     key = str(tmp_path / "key.pem")
     assert run(["sign", str(certificate), "--key", key, "--new-key"], capsys)[0] == 0

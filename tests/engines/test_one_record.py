@@ -18,8 +18,9 @@ from scipy import sparse
 
 from dplateau.algorithms import NoisyGD
 from dplateau.engines import SeededRandomness, kernels, records, scale_rows, train
-from dplateau.engines.records import ArrayRecords, ChunkRecords, Records
+from dplateau.engines.records import ArrayRecords, Records, SourceRecords, Terms
 from dplateau.engines.ruler import BITS, ruler_for
+from dplateau.engines.sources import ChunkSource
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import (
@@ -92,15 +93,19 @@ class Pieces:
 
 Path = Callable[[Any, Any, Loss, float | None], Records]
 PATHS: dict[str, Path] = {
-    "dense": lambda rows, y, loss, clip: ArrayRecords(rows, y, loss, NORM, clip),
-    "sparse": lambda rows, y, loss, clip: ArrayRecords(sparse.csr_array(rows), y, loss, NORM, clip),
-    "chunks": lambda rows, y, loss, clip: ChunkRecords(Pieces(rows, y), loss, NORM, clip),
+    "dense": lambda rows, y, loss, clip: ArrayRecords(rows, y, Terms(loss, NORM, clip)),
+    "sparse": lambda rows, y, loss, clip: ArrayRecords(
+        sparse.csr_array(rows), y, Terms(loss, NORM, clip)
+    ),
+    "chunks": lambda rows, y, loss, clip: SourceRecords(
+        ChunkSource(Pieces(rows, y)), Terms(loss, NORM, clip), N
+    ),
 }
 
 
-def batches(path: str) -> list[slice | IntArray]:
+def batches() -> list[slice | IntArray]:
     some = np.random.default_rng(4).choice(N, N // 3, replace=False)
-    return [slice(None)] if path == "chunks" else [slice(None), np.append(some[some != 7], 7)]
+    return [slice(None), np.append(some[some != 7], 7)]
 
 
 def without(rows: Any, at: int) -> Any:
@@ -123,7 +128,7 @@ def test_a_record_moves_the_sum_by_its_own_gradient(
     for clip in clips:
         limit = loss.geometry(NORM, clip).lipschitz
         there = PATHS[path](rows, targets, loss, clip)
-        for batch in batches(path):
+        for batch in batches():
             before = there.gradient(weights, batch)
             gone, moved = without(rows, 7)
             others = (gone, moved) if isinstance(batch, slice) else (gone,)
@@ -152,13 +157,13 @@ def test_the_sum_does_not_depend_on_order_tiles_or_threads(
     weights = 3 * rng.normal(size=(d, loss.n_outputs) if loss.n_outputs > 1 else d)
 
     def units(order: IntArray) -> IntArray:
-        data = ArrayRecords(form(rows[order]), targets[order], loss, 1.0, None)
+        data = ArrayRecords(form(rows[order]), targets[order], Terms(loss, 1.0, None))
         return data.units(weights, slice(None))
 
     expected = units(np.arange(n))
     assert np.abs(expected).max() > 2**BITS
     assert np.array_equal(units(rng.permutation(n)), expected)
-    data = ArrayRecords(form(rows), targets, loss, 1.0, None)
+    data = ArrayRecords(form(rows), targets, Terms(loss, 1.0, None))
     assert np.array_equal(data.units(weights, rng.permutation(n)), expected)
     monkeypatch.setattr(records, "THREAD_BYTES", 1)
     monkeypatch.setattr(records, "_processors", lambda: 5)
@@ -196,7 +201,7 @@ def test_weights_that_overflow_leave_a_record_no_more_than_its_limit() -> None:
         targets = np.array([1, 1, 1, 1, 1])
         for form in (np.asarray, sparse.csr_array):
             with np.errstate(all="ignore"):
-                data = ArrayRecords(form(rows), targets, loss, 1.0, None)
+                data = ArrayRecords(form(rows), targets, Terms(loss, 1.0, None))
                 both = [data.gradient(weights, np.arange(k)) for k in (4, 5)]
             limit = loss.geometry(1.0).lipschitz * (1 + data.ruler.slack)
             assert np.linalg.norm(both[1] - both[0]) <= limit

@@ -19,8 +19,8 @@ from scipy import stats
 
 from dplateau.algorithms import NoisySGD, Run
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
-from dplateau.engines.batches import batches
 from dplateau.engines.randomness import BITS, binomial_thresholds
+from dplateau.engines.training import batches
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 

@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from dplateau.engines import records
-from dplateau.engines.records import ArrayRecords
+from dplateau.engines.records import ArrayRecords, Terms
 from dplateau.losses import Logistic, Loss, Softmax
 
 RNG = np.random.default_rng(5)
@@ -30,7 +30,7 @@ def test_threads_and_blocks_do_not_change_the_sum(
     monkeypatch.setattr(records, "THREAD_BYTES", 1)
     monkeypatch.setattr(records, "ROWS_IN_PRODUCT", 100)
     monkeypatch.setattr(records, "_processors", lambda: 3)
-    data = ArrayRecords(features, targets, loss, 3.0, None)
+    data = ArrayRecords(features, targets, Terms(loss, 3.0, None))
     everything = data.gradient(weights, slice(None))
     np.testing.assert_allclose(everything, features.T @ slopes, atol=1e-10)
     few = np.sort(RNG.choice(997, 200, replace=False))
@@ -61,7 +61,7 @@ def test_a_derivative_of_ones_own_is_used(own: Loss, known: Loss) -> None:
     targets = RNG.integers(0, 3, 40) if isinstance(own, Softmax) else RNG.choice([-1, 1], 40)
     weights = RNG.normal(size=(4, 3) if isinstance(own, Softmax) else 4)
     half, whole = (
-        ArrayRecords(features, targets, loss, 2.0, None).gradient(weights, slice(None))
+        ArrayRecords(features, targets, Terms(loss, 2.0, None)).gradient(weights, slice(None))
         for loss in (own, known)
     )
     np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-9)
@@ -70,7 +70,8 @@ def test_a_derivative_of_ones_own_is_used(own: Loss, known: Loss) -> None:
 def test_the_libraries_get_their_threads_back() -> None:
     """Also after trainers in several threads, which share the limit."""
     before = [(found["filepath"], found["num_threads"]) for found in threadpool_info()]
-    data = ArrayRecords(RNG.uniform(-1, 1, (50, 4)), np.zeros(50, int), Softmax(3), 2.0, None)
+    own = Terms(HalfSoftmax(3), 2.0, None)
+    data = ArrayRecords(RNG.uniform(-1, 1, (50, 4)), np.zeros(50, int), own)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: data.gradient(np.zeros((4, 3)), slice(None)), range(200)))
     after = {found["filepath"]: found["num_threads"] for found in threadpool_info()}

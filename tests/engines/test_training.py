@@ -180,7 +180,7 @@ def test_records_that_void_the_claim_are_refused(rows: Any, targets: Any, messag
 def test_chunks_that_disagree_are_refused() -> None:
     pieces = Pieces(X, SIGNS, [4])
     pieces.n += 1
-    with pytest.raises(InvalidInput, match="hold 23 records, but say n=24"):
+    with pytest.raises(InvalidInput, match="holds 23 records, but the run is described for n=24"):
         train(gd(n=N + 1), Logistic(), pieces, feature_norm=NORM)
 
 

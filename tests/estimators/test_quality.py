@@ -33,6 +33,7 @@ FAST: dict[str, Any] = {
     "data_norm": 1.0,
     "compute_budget": 100,
     "algorithm": "momentum",
+    "whitening": "never",
     "random_state": 0,
 }
 
@@ -82,3 +83,20 @@ def test_an_offset_needs_the_intercept() -> None:
     without = PrivateRidge(target_bound=(14, 26), fit_intercept=False, **FAST).fit(X, Y)
     assert with_constant.intercept_ == pytest.approx(20, abs=0.5)
     assert without.intercept_ == 0.0
+
+
+def test_whitening_finds_what_weak_directions_hold() -> None:
+    """Columns on very different scales, of which the smallest decides."""
+    draw = np.random.default_rng(5)
+    rows = draw.normal(size=(20_000, 4)) * [0.5, 0.1, 0.03, 0.01]
+    labels = (rows[:, 3] + 0.003 * draw.normal(size=len(rows)) > 0).astype(int)
+    score = {}
+    for whitening in ("auto", "never"):
+        model = PrivateLogisticRegression(
+            epsilon=0.1, classes=[0, 1], data_norm=1.0, whitening=whitening, random_state=0
+        )
+        score[whitening] = model.fit(rows[:15_000], labels[:15_000]).score(
+            rows[15_000:], labels[15_000:]
+        )
+    assert score["auto"] > score["never"] + 0.1
+    assert score["auto"] > 0.85

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -35,6 +35,7 @@ from dplateau.numerics.normal import gaussian_delta, gaussian_mu
 
 # Outcomes of a quantized mechanism: an attacker sees a little less than of the mechanism itself.
 CELLS = 48
+STEPS = NoisySGD(n=60000, batch_size=256, steps=4000, noise_multiplier=1.1, release="all")
 FILTERS = (GaussianFilter(), RenyiFilter(3.0), RenyiFilter(12.0), PureFilter())
 
 
@@ -254,8 +255,7 @@ def test_gaussian_releases_cost_their_square_and_no_delta() -> None:
 
 def test_a_cost_uses_what_is_left_evenly() -> None:
     budget = Budget(3.0, 1e-5, 0.1)
-    run = NoisySGD(n=60000, batch_size=256, steps=4000, noise_multiplier=1.1, release="all")
-    release, chosen = release_of(certify(run, 1e-5), budget), GaussianFilter()
+    release, chosen = release_of(certify(STEPS, 1e-5), budget), GaussianFilter()
     amount, delta = chosen.cost(release, 0.5, budget.slack)
     shares = (amount / 0.5, delta / budget.slack)
     assert shares[1] <= shares[0] * 1.3
@@ -265,6 +265,37 @@ def test_a_cost_uses_what_is_left_evenly() -> None:
         assert max(other / 0.5, share) >= max(shares) * (1 - 2e-2)
     less, _ = chosen.cost(release, 0.5, 0.0)
     assert math.isinf(less)
+
+
+def test_laws_that_a_file_states_are_not_believed() -> None:
+    # A composition's own laws are confirmed at its claim only: a tail cut off is not seen.
+    run = NoisyGD(
+        n=9, steps=1, noise_multiplier=4.0, noise_kind="laplace", dimension=1, release="all"
+    )
+    honest = compose([certify(run, 1e-5), foreign(mu=0.2, neighbors="add_remove")], 1e-5)
+    entries = tuple(
+        replace(entry, law=TabulatedCurve(TablePair.hull(np.array([0.1]), np.array([0.0]))))
+        for entry in honest.entries
+    )
+    boasting = replace(honest, method="PLD composition", entries=entries)
+    budget = Budget(3.0, 1e-5, 0.1)
+    assert boasting.curve.delta(0.5) < honest.curve.delta(0.5)
+    for chosen in (GaussianFilter(), RenyiFilter(8.0)):
+        costs = [chosen.cost(release_of(p, budget), 1.0, budget.slack) for p in (honest, boasting)]
+        assert costs[0] == costs[1]
+
+
+def test_parts_of_a_composition_cost_no_more_together_than_apart() -> None:
+    budget, chosen = Budget(3.0, 1e-5, 0.1), GaussianFilter()
+    parts = [foreign(mu=0.3, neighbors="add_remove"), certify(STEPS, 1e-5)]
+    apart = [chosen.cost(release_of(part, budget), 0.5, budget.slack)[0] for part in parts]
+    together, _ = chosen.cost(release_of(compose(parts, 1e-5), budget), 0.5, budget.slack)
+    assert max(apart) < together <= sum(apart) * 1.01
+    # On disjoint records the worse part counts.
+    worst, _ = chosen.cost(
+        release_of(compose(parts, 1e-5, records="disjoint"), budget), 0.5, budget.slack
+    )
+    assert max(apart) * 0.99 <= worst < together
 
 
 # --- what a budget holds -----------------------------------------------------------------------

@@ -25,7 +25,7 @@ from dplateau import (
 )
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates.certificate import Claim
-from dplateau.ledger import ledger_in_force
+from dplateau.ledger import ledger_in_force, paid_for, released_with
 from dplateau.numerics.normal import gaussian_mu
 
 
@@ -181,6 +181,10 @@ def test_what_claims_nothing_is_refused_with_its_reason(book: Ledger) -> None:
 
 
 def test_a_ledger_pays_for_claims_only(book: Ledger) -> None:
+    for part in (gaussian(0.1), compose([gaussian(0.1)], 1e-5)):
+        with pytest.raises(SpendRefused, match=r"claims nothing: not private \(seeded run\)"):
+            book.spend(part.without_claim("not private (seeded run)"))
+    assert statuses(book) == ["refused", "refused"]
     with pytest.raises(InvalidInput, match="got NoneType"):
         book.spend(None)  # type: ignore[arg-type]
 
@@ -319,6 +323,19 @@ def test_a_ledger_in_force_is_seen_by_every_thread(book: Ledger, tmp_path: Path)
     with pytest.raises(InvalidInput, match="there is no ledger"), Ledger(tmp_path / "none"):
         pass
     assert ledger_in_force() is None
+
+
+def test_what_leaves_together_is_paid_for_at_once(book: Ledger) -> None:
+    model, score = gaussian(0.3), foreign(epsilon=0.2, delta=0.0, neighbors="add_remove")
+    with book, released_with(lambda part: compose([part, score], 1e-5, records="disjoint")):
+        with paid_for(model, name="model and score"):
+            assert statuses(book) == ["reserved"]
+        assert statuses(book) == ["spent"]
+    entry = book.statement().entries[0]
+    assert "2 parts by worst part" in entry.what
+    with paid_for(model, name="outside"):
+        pass
+    assert len(statuses(book)) == 1
 
 
 def test_a_statement_is_plain_data(book: Ledger) -> None:

@@ -34,7 +34,7 @@ def test_a_plan_meets_its_target_and_its_certificate_is_verified(
     size: dict[str, Any], epsilon: float
 ) -> None:
     found = plan(**size, epsilon=epsilon, delta=1e-6)
-    assert found.certificate.run == found.run
+    assert found.gradients.run == found.run
     assert 0.99 * epsilon <= found.certificate.claimed_epsilon <= epsilon
     assert found.certificate.claimed_delta == 1e-6
     assert found.certificate.verify().ok
@@ -46,7 +46,8 @@ def test_a_plan_meets_its_target_and_its_certificate_is_verified(
 def test_the_run_declares_the_constants_of_the_loss_it_is_for(size: dict[str, Any]) -> None:
     found = plan(**size)
     assert found.run.loss == found.loss.geometry(found.feature_norm, found.clip)
-    assert found.feature_norm >= np.hypot(found.data_norm, found.intercept)
+    assert found.row_norm >= np.hypot(found.data_norm, found.intercept)
+    assert found.feature_norm == pytest.approx(1.0 if found.moments else found.row_norm)
     assert (found.intercept > 0) == size.get("fit_intercept", True)
 
 
@@ -59,7 +60,7 @@ def test_every_recipe_can_be_asked_for(name: str) -> None:
 
 
 def test_the_better_of_hidden_state_and_composition_is_claimed() -> None:
-    found = plan(5000, 20, epsilon=1.0, algorithm="gd")
+    found = plan(5000, 20, epsilon=1.0, algorithm="gd", whitening="never")
     released = certify(found.run.replace(release="all"), found.certificate.claimed_delta)
     assert found.certificate.claimed_epsilon <= 1.0 < released.claimed_epsilon
 
@@ -199,7 +200,7 @@ def test_the_target_holds_for_all_the_records_of_a_person(name: str) -> None:
     asked: dict[str, Any] = {"epsilon": 1.0, "algorithm": name, "compute_budget": 40}
     four = plan(2000, 10, **asked, max_records_per_person=4)
     assert four.run.group_size == 4
-    assert four.certificate.run == four.run
+    assert four.gradients.run == four.run
     assert 0.99 <= four.certificate.claimed_epsilon <= 1.0
     assert four.certificate.verify().ok
     assert "neighbors differ in all the records of one person, at most 4" in str(four)
@@ -211,6 +212,7 @@ def test_the_target_holds_for_all_the_records_of_a_person(name: str) -> None:
 def test_full_batches_need_exactly_so_many_times_the_noise() -> None:
     for neighbors in ("add_remove", "replace"):
         asked: dict[str, Any] = {"neighbors": neighbors, "algorithm": "momentum"}
+        asked["whitening"] = "never"  # one person with more records may be too many for it
         one, four = (plan(2000, 10, **asked, max_records_per_person=m) for m in (1, 4))
         assert four.run.noise_std == pytest.approx(4 * one.run.noise_std, rel=1e-9)
         assert "person" not in str(one)
@@ -248,3 +250,34 @@ def test_a_run_of_ones_own_is_about_persons_too() -> None:
 def test_how_many_records_a_person_cannot_have(most: Any, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):
         plan(50, 2, max_records_per_person=most)
+
+
+def test_moments_and_gradients_share_the_target() -> None:
+    found = plan(30_000, 100, epsilon=1.0)
+    assert len(found.moments) == 2
+    assert [part.run.steps for part in found.moments] == [1, 1]
+    assert found.moments[0].run.loss.lipschitz == found.row_norm**2  # type: ignore[union-attr]
+    apart = [part.claimed_epsilon for part in (*found.moments, found.gradients)]
+    assert max(apart) < found.certificate.claimed_epsilon < sum(apart)
+    assert "whitened 2 times by noisy second moments, which take 10%" in found.summary
+    assert plan(30_000, 100, epsilon=1.0, whitening="never").moments == ()
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        {"n": 900, "d": 5, "epsilon": 8.0},  # few records
+        {"n": 3000, "d": 100, "epsilon": 0.1},  # the noise hides the moments
+        {"n": 60_000, "d": 784, "epsilon": 0.1},  # few directions would stand out
+        {"n": 30_000, "d": 20, "compute_budget": 5},  # few passes
+        {"n": 30_000, "d": 20, "algorithm": "sgd_momentum"},
+    ],
+    ids=str,
+)
+def test_rows_are_whitened_only_where_public_sizes_promise_a_gain(size: dict[str, Any]) -> None:
+    assert plan(**size).moments == ()
+
+
+def test_an_unknown_whitening_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="whitening must be one of"):
+        plan(5000, 20, whitening="always")

@@ -1,8 +1,9 @@
 """Every example in the documentation runs.
 
-In README.md and in docs/, the `python` blocks of a page run in order in one namespace, and the
-lines `$ dplateau ...` of its `console` and `bash` blocks run in a shell, all in one empty folder.
-A block in another language, such as `text`, is only shown.
+A page of docs/ is a story: its `python` blocks run in order in one namespace, and the lines
+`$ dplateau ...` of its `console` and `bash` blocks run in a shell, all in one empty folder. The
+commands of README.md stand for themselves: each runs in an empty folder of its own. A block in
+another language, such as `text`, is only shown.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any, NamedTuple
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 
 FENCED = re.compile(
     r"^(?P<indent> *)(?P<fence>`{3,})(?P<language>\w*)[^\n]*\n(?P<body>.*?)^ *(?P=fence) *$",
@@ -43,7 +45,9 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 def commands(block: Block) -> Iterator[str]:
-    """Return the `$ dplateau ...` lines of a block, continued lines joined."""
+    """Return the `$ dplateau ...` lines of a console's block, continued lines joined."""
+    if block.language not in {"console", "bash"}:
+        return
     joined = re.sub(r"\\\n *(?:> )?", "", block.text)
     yield from re.findall(r"^\$ (dplateau\b.*)$", joined, re.MULTILINE)
 
@@ -82,15 +86,28 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language == "python":
             run_python(block, namespace, str(page))
-        elif block.language in {"console", "bash"}:
+        elif page != README:
             for command in commands(block):
                 run_command(command, f"{page.name}:{block.line}")
 
 
+def readme_commands() -> list[str]:
+    shown = blocks(README.read_text(encoding="utf-8"))
+    return [command for block in shown for command in commands(block)]
+
+
+@pytest.mark.parametrize("command", readme_commands())
+def test_a_command_of_the_readme_runs(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_command(command, README.name)
+
+
 def test_the_readme_shows_both_ways_in() -> None:
-    shown = list(blocks((ROOT / "README.md").read_text(encoding="utf-8")))
+    shown = blocks(README.read_text(encoding="utf-8"))
     assert any(block.language == "python" for block in shown)
-    assert any(command for block in shown for command in commands(block))
+    assert readme_commands()
 
 
 def test_blocks_are_found_with_their_lines() -> None:

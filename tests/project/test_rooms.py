@@ -71,7 +71,7 @@ ONLY_IN = {
     "numba": ("ground.compiled",),
     "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
-    "pyarrow": ("tables",),
+    "pyarrow": ("engines.sources", "tables"),
 }
 
 # All that these rooms may import from outside, the standard library apart.

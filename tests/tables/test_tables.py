@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplateau import InvalidInput
+from dplateau import InvalidInput, plan
+from dplateau.engines import SeededRandomness
 from dplateau.tables import (
     Categories,
     Hashed,
@@ -19,10 +21,11 @@ from dplateau.tables import (
     Table,
     TableModel,
     Target,
+    as_table,
     encode_features,
     encode_target,
 )
-from dplateau.tables.model import fit_table
+from dplateau.tables.release import NoisyScore, evaluated, fit_table
 from dplateau.tables.schema import draft
 
 SCHEMA = Schema(
@@ -37,13 +40,7 @@ SCHEMA = Schema(
 
 
 def table(**columns: list[Any]) -> Table:
-    return Table(
-        {
-            name: np.array(values, dtype=float if isinstance(values[0], float) else object)
-            for name, values in columns.items()
-        },
-        "memory",
-    )
+    return as_table(columns, name="memory")
 
 
 ROWS = table(
@@ -107,6 +104,9 @@ def test_a_draft_names_types_and_asks_for_the_rest() -> None:
         ("[target]\ncolumn = 'y'\nclasses = ['a']", "two different classes"),
         ("[target]\ncolumn = 'y'\nclasses = ['a', 'b']\nlow = 0\nhigh = 1", "not both"),
         ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'rare'", "kind"),
+        ("size = 1\n[target]\ncolumn = 'y'", "no field 'size'"),
+        ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'hashed'\nlow = 1", "no field 'low'"),
+        ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'date'\nlow = 1\nhigh = 2", "1999-12-31"),
         ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'numeric'\nlow = 3\nhigh = 1", "low < high"),
         ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'hashed'\nbuckets = 1", "at least 2"),
         ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'categories'", "at least one"),
@@ -120,7 +120,8 @@ def test_bad_schemas_are_refused(text: str, reason: str) -> None:
 
 def test_a_model_survives_its_file_with_every_digit() -> None:
     rng = np.random.default_rng(0)
-    model = TableModel(SCHEMA, rng.normal(size=(1, 10)), rng.normal(size=1), 1.0, ("a", "b"))
+    weights, constants = rng.normal(size=(1, 10)), rng.normal(size=1)
+    model = TableModel("logistic", SCHEMA, weights, constants, 1.0, ("a", "b"))
     again = TableModel.from_json(model.to_json())
     assert again.schema == SCHEMA
     assert again.weights.tolist() == model.weights.tolist()
@@ -131,22 +132,27 @@ def test_the_model_scores_rows_as_its_estimator_does() -> None:
     from dplateau.estimators import PrivateLogisticRegression
 
     many = ROWS.part(np.tile(np.arange(4), 100))
-    fitted = fit_table(many, SCHEMA, epsilon=4.0, compute_budget=20, random_state=7)
+    fitted = fit_table(many, SCHEMA, epsilon=4.0, compute_budget=20, seed=7)
     with pytest.warns(UserWarning, match="random_state"):
         direct = PrivateLogisticRegression(
             epsilon=4.0, classes=["a", "b"], compute_budget=20, data_norm=1.0, random_state=7
         ).fit(encode_features(many, SCHEMA), encode_target(many, SCHEMA))
-    assert fitted.model.scores(ROWS)[:, 0] == pytest.approx(
-        direct.decision_function(encode_features(ROWS, SCHEMA))
-    )
+    rows = encode_features(ROWS, SCHEMA)
+    assert fitted.model.probabilities(ROWS) == pytest.approx(direct.predict_proba(rows))
+    assert fitted.model.predict(ROWS).tolist() == direct.predict(rows).tolist()
     assert any("random_state" in text for text in fitted.warnings)
 
 
 def test_the_noisy_score_has_the_noise_it_is_charged_for() -> None:
-    from dplateau.tables.model import _evaluated
-
-    model = TableModel(SCHEMA, np.zeros((1, 10)), np.array([-1.0]), 1.0, ("a", "b"))
-    test = ROWS.part(np.tile(np.arange(4), 5))
-    found = np.array([_evaluated(model, test, 2.0).value for _ in range(4000)])
-    assert np.mean(found) == pytest.approx(0.5, abs=0.005)
-    assert np.mean(np.abs(found - 0.5)) == pytest.approx(1 / (2.0 * 20), rel=0.08)
+    zeros = np.zeros((1, 10))
+    model = TableModel("logistic", SCHEMA, zeros, np.array([-1.0]), 1.0, ("a", "b"))
+    test, claim = ROWS.part(np.tile(np.arange(4), 5)), plan(100, 10).certificate
+    score = NoisyScore(test.n_rows, 2.0, classes=True)
+    found = [evaluated(model, test, score, claim, SeededRandomness(seed)) for seed in range(9)]
+    # Half of the guesses are right; one row among 20 changes that by 1/20.
+    drawn = [float(SeededRandomness(seed).laplace(1)[0]) for seed in range(9)]
+    scale = math.sqrt(2) / (2.0 * 20)
+    assert [one.value for one in found] == pytest.approx([0.5 + scale * noise for noise in drawn])
+    assert found[0].noise_std == pytest.approx(scale)
+    assert found[0].certificate.epsilon(0.0) == pytest.approx(2.0)
+    assert found[0].certificate.verify().ok

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dplateau.engines.randomness import Randomness, SecureRandomness, SeededRandomness
-from dplateau.engines.records import Chunks
 from dplateau.engines.rows import scale_rows
+from dplateau.engines.sources import (
+    ArraySource,
+    ChunkSource,
+    Prepared,
+    Source,
+    TableSource,
+    in_scratch_file,
+    scaled,
+)
 from dplateau.engines.training import train
 
 __all__ = [
-    "Chunks",
+    "ArraySource",
+    "ChunkSource",
+    "Prepared",
     "Randomness",
     "SecureRandomness",
     "SeededRandomness",
+    "Source",
+    "TableSource",
+    "in_scratch_file",
     "scale_rows",
+    "scaled",
     "train",
 ]

@@ -6,17 +6,20 @@ sum over a batch is X_B^T l'(X_B w): no record's gradient is ever formed.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
 from threading import Lock
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse, vstack
 from threadpoolctl import ThreadpoolController
 
 from dplateau.engines import kernels
@@ -30,30 +33,75 @@ from dplateau.engines.rows import (
     row_norms,
 )
 from dplateau.engines.ruler import ROWS_IN_PRODUCT, Ruler, ruler_for
+from dplateau.engines.sources import (
+    CHUNK_BYTES,
+    Chunk,
+    Part,
+    Rows,
+    Source,
+    chunks_of,
+    reads_once,
+)
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import Link, Loss, OneVersusRest, ScalarLoss, Scores, Softmax
 
-Rows = slice | IntArray
 ALL = slice(None)
+# The sum of a batch's gradients at given weights, in units.
+Sum = Callable[[FloatArray], IntArray]
 NO_ROWS = np.empty(0, dtype=np.int64)
 # A tile of rows stays in a core's own cache between its forward and its backward pass.
 TILE_BYTES = 1 << 15
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
+# Rows of a source that are put together, checked and summed while they are in a core's cache.
+PART_BYTES = 1 << 20
 
 
-@runtime_checkable
-class Chunks(Protocol):
-    """Records that do not fit in memory: (features, targets) pairs, in the same order every time.
+@dataclass(frozen=True)
+class Terms:
+    """What a record contributes: the loss, and the public bounds that hold for every record."""
 
-    ``n`` is the number of records in all chunks together.
-    """
+    loss: Loss
+    feature_norm: float
+    clip: float | None
 
-    n: int
+    @cached_property
+    def lipschitz(self) -> float:
+        """Return L, the most that a record's gradient may measure."""
+        return self.loss.geometry(self.feature_norm, self.clip).lipschitz
 
-    def __iter__(self) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
-        """Start over and yield every chunk."""
+    @cached_property
+    def most(self) -> float:
+        """Return the largest slope of any record; with a clip the limits of the rows say more."""
+        return math.inf if self.clip is not None else self.lipschitz / self.feature_norm
+
+    @cached_property
+    def form(self) -> tuple[int, FloatArray] | None:
+        """Return the loss in the form that the compiled loops take, or None: they do not know it.
+
+        The numbers are the limits of the slopes, the scale of a link, and ``most``.
+        """
+        derivative = type(self.loss).derivative
+        link = known_link(self.loss)
+        if derivative is OneVersusRest.derivative:
+            link = known_link(cast(OneVersusRest, self.loss).link)
+        if link is not None:
+            numbers = (max(link.low, -self.most), min(link.high, self.most), link.scale, self.most)
+            return kernels.SHAPES[link.shape, link.mirrored], np.array(numbers)
+        if derivative is Softmax.derivative:
+            return kernels.SOFTMAX, np.array([0.0, 0.0, 0.0, self.most])
+        return None
+
+    @cached_property
+    def target_bound(self) -> float:
+        """Return the largest target; others are taken as the nearest allowed one."""
+        link = known_link(self.loss)
+        return math.inf if link is None else link.target_bound
+
+    def ruler(self, n: int, n_features: int) -> Ruler:
+        """Return the ruler for sums over n records."""
+        return ruler_for(self.lipschitz, n, n_features, self.loss.n_outputs)
 
 
 class Records(ABC):
@@ -74,9 +122,14 @@ class Records(ABC):
         """Return the same sum in doubles."""
         return self.ruler.value(self.units(weights, rows))
 
+    def in_turn(self, batches: Iterable[Rows]) -> Iterator[Sum]:
+        """Yield for every batch, in order, what gives its sum at given weights."""
+        for rows in batches:
+            yield partial(self.units, rows=rows)
+
 
 class ArrayRecords(Records):
-    """Records in an array, a memory-mapped array or a CSR matrix.
+    """Records in an array, a memory-mapped array or a CSR matrix, checked when they come in.
 
     ``ruler`` is that of all the records that these are a part of.
     """
@@ -85,9 +138,7 @@ class ArrayRecords(Records):
         self,
         features: Dense | Sparse,
         targets: npt.NDArray[Any],
-        loss: Loss,
-        feature_norm: float,
-        clip: float | None,
+        terms: Terms,
         *,
         ruler: Ruler | None = None,
     ) -> None:
@@ -95,22 +146,19 @@ class ArrayRecords(Records):
         self.sparse = is_sparse(features)
         self.n, self.n_features = features.shape
         self.features: Any = features if self.sparse else np.ascontiguousarray(features)
-        self.loss = loss
-        lipschitz = loss.geometry(feature_norm, clip).lipschitz
-        self.ruler = ruler or ruler_for(lipschitz, self.n, self.n_features, loss.n_outputs)
-        self.most = math.inf if clip is not None else lipschitz / feature_norm
-        self.form = compiled_form(loss, self.most)
+        self.terms, self.loss = terms, terms.loss
+        self.ruler = ruler or terms.ruler(self.n, self.n_features)
         # Scores of losses with one link have the precision of the features, all others doubles.
-        narrow = self.form is not None and loss.n_outputs == 1
+        narrow = terms.form is not None and self.loss.n_outputs == 1
         self.dtype = features.dtype if narrow else np.dtype(np.float64)
         self.targets = self._read(targets)
         self.limits = np.empty(0)
         norms = row_norms(self.features)
-        _check_norms(norms, feature_norm)
-        if clip is not None:
+        _check_norms(norms, terms.feature_norm)
+        if terms.clip is not None:
             # A little less than clip / |x|, so that rounding cannot exceed the clip.
             with np.errstate(divide="ignore"):
-                self.limits = lipschitz * (1 - 1e-15) / norms
+                self.limits = terms.lipschitz * (1 - 1e-15) / norms
 
     def units(self, weights: FloatArray, rows: Rows) -> IntArray:
         """Return X_B^T l'(X_B w)."""
@@ -126,6 +174,10 @@ class ArrayRecords(Records):
             lambda first, last: self._sum(inner, index[first:last], 0, last - first), index.size
         )
 
+    def units_of_all(self, weights: FloatArray) -> IntArray:
+        """Return the sum over all records, computed in this thread alone."""
+        return self._sum(weights.astype(self.dtype), NO_ROWS, 0, self.n)
+
     def _on_all_processors(self, part: Callable[[int, int], IntArray], n: int) -> IntArray:
         """Return the sum of the parts of n rows, shared out if that is worth it."""
         if self._row_work * n < THREAD_BYTES:
@@ -135,14 +187,15 @@ class ArrayRecords(Records):
 
     def _sum(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
         """Return the sum over the listed rows; if none are, over ``start`` ... ``stop`` - 1."""
-        if self.form is None:
-            # A library's own threads do not pay for products with so few columns; ours do.
-            with _OneThreadEach():
+        if self.terms.form is None:
+            # A library's own threads do not pay for products with so few columns; ours do. And a
+            # warning about overflow would tell something of the data: threads have their own state.
+            with _OneThreadEach(), np.errstate(all="ignore"):
                 return self._by_products(weights, rows, start, stop)
         features, one = self.features, self.loss.n_outputs == 1
         if not (one or self.sparse):
             weights = np.ascontiguousarray(weights.T)
-        known = (self.targets, self.limits, weights, *self.form, self.ruler.unit)
+        known = (self.targets, self.limits, weights, *self.terms.form, self.ruler.unit)
         if self.sparse:
             data, columns, starts = features.data, features.indices, features.indptr
             if one:
@@ -163,7 +216,7 @@ class ArrayRecords(Records):
             found = self.loss.derivative(block @ weights, self.targets[chosen])
             slopes = np.array(found, dtype=np.float64).reshape(block.shape[0], -1)
             limits = self.limits[chosen] if self.limits.size else self.limits
-            kernels.shorten(slopes.T, limits, self.most)
+            kernels.shorten(slopes.T, limits, self.terms.most)
             total += self.ruler.units((block.T @ slopes).reshape(weights.shape))
         return total
 
@@ -191,69 +244,179 @@ class ArrayRecords(Records):
         self.loss.check_targets(targets)
         if self.loss.n_outputs > 1:
             return targets.astype(np.int64)
-        link = known_link(self.loss)
-        bound = np.inf if link is None else link.target_bound
-        near: Scores = np.clip(targets.astype(self.dtype), -bound, bound)
-        return near
+        bound = self.terms.target_bound
+        near: Scores = targets.astype(self.dtype)
+        return near if math.isinf(bound) else np.clip(near, -bound, bound)
 
 
-class ChunkRecords(Records):
-    """Records that arrive in chunks, for runs that walk through them in order."""
+class SourceRecords(Records):
+    """Records of a source, of which a few chunks are in memory at a time.
 
-    def __init__(self, chunks: Chunks, loss: Loss, feature_norm: float, clip: float | None) -> None:
-        self.chunks = chunks
-        self.settings = (loss, feature_norm, clip)
-        self.n, self.n_features = 0, 0
-        # One pass beforehand finds what is wrong with the data before any noise is drawn.
-        for part in self._parts(None):
-            if self.n and part.n_features != self.n_features:
-                raise InvalidInput(
-                    f"every chunk must have the same columns; got {self.n_features} "
-                    f"and then {part.n_features}"
-                )
-            self.n, self.n_features = self.n + part.n, part.n_features
-        if self.n != chunks.n:
-            raise InvalidInput(f"the chunks hold {self.n} records, but say n={chunks.n}")
-        lipschitz = loss.geometry(feature_norm, clip).lipschitz
-        self.ruler = ruler_for(lipschitz, self.n, self.n_features, loss.n_outputs)
-        self._walk: Iterator[tuple[int, ArrayRecords]] = iter(())
-        self._here: tuple[int, ArrayRecords] | None = None
+    Full and ordered batches are summed as the chunks pass by. Random batches are drawn ahead, as
+    many as there is room for, and collected in one pass; a batch that does not fit is summed in a
+    pass of its own. Rows are checked whenever they are read: a source may bring other ones.
+    """
+
+    def __init__(self, source: Source, terms: Terms, n: int) -> None:
+        self.source, self.terms, self.n = source, terms, n
+        self._passes, self._end = 0, n
+        self._walk = self._pass()
+        self._here = next(self._walk, None)
+        self._fresh = True
+        if self._here is None:
+            raise InvalidInput("the source holds no records at all")
+        rows, _ = self._here[1].rows(slice(0, 1))
+        check_features(rows)
+        self.n_features = rows.shape[1]
+        self._row_bytes = rows.dtype.itemsize * self.n_features
+        self.ruler = terms.ruler(n, self.n_features)
+
+    def in_turn(self, batches: Iterable[Rows]) -> Iterator[Sum]:
+        """Yield for every batch what gives its sum, collecting random ones ahead."""
+        # They take the room of two chunks while their parts are put together.
+        room = max(1, CHUNK_BYTES // self._row_bytes)
+        group: list[IntArray] = []
+        held = 0
+        for rows in batches:
+            if isinstance(rows, slice):
+                yield partial(self.units, rows=rows)
+                continue
+            if held + rows.size > room:
+                yield from self._collected(group)
+                group, held = [], 0
+            if rows.size > room:
+                yield partial(self.units, rows=rows)
+            else:
+                group.append(rows)
+                held += rows.size
+        yield from self._collected(group)
 
     def units(self, weights: FloatArray, rows: Rows) -> IntArray:
-        """Return the sum over consecutive records; going back means starting over."""
-        if not isinstance(rows, slice):
-            raise InvalidInput(
-                "chunks are walked through in order: they serve full batches, CyclicSGD with "
-                "order='cyclic' and OnePassSGD; random batches need an array"
-            )
-        start, stop, _ = rows.indices(self.n)
+        """Return the sum over consecutive records as they pass by, or over listed ones."""
         total = np.zeros(weights.shape, dtype=np.int64)
+        if not isinstance(rows, slice):
+            for _, chunk, chosen in self._chosen(np.sort(rows)):
+                total += self._sum(chunk, chosen, weights)
+            return total
+        start, stop, _ = rows.indices(self.n)
         while start < stop:
-            first, part = self._part_with(start)
-            last = min(stop, first + part.n)
-            total += part.units(weights, slice(start - first, last - first))
+            here = self._chunk_with(start)
+            if here is None:  # the rest are absent
+                return total
+            first, chunk = here
+            last = min(stop, first + chunk.n)
+            total += self._sum(chunk, range(start - first, last - first), weights)
             start = last
+        if stop == self.n:
+            # Nothing may be left, or the source holds more than was declared.
+            self._here = next(self._walk, None)
         return total
 
-    def _part_with(self, row: int) -> tuple[int, ArrayRecords]:
-        """Return the chunk that holds the row, and the number of its first row."""
+    def _sum(self, chunk: Chunk, chosen: range | IntArray, weights: FloatArray) -> IntArray:
+        """Return the sum over some records of a chunk, a block at a time on every processor."""
+
+        def part(block: slice) -> IntArray:
+            some = chosen[block]
+            rows = slice(some.start, some.stop) if isinstance(some, range) else some
+            return self._records(*chunk.rows(rows)).units_of_all(weights)
+
+        parts = self._pool.map(part, blocks(len(chosen), self._row_bytes, PART_BYTES))
+        return sum(parts, start=np.zeros(weights.shape, dtype=np.int64))
+
+    def _collected(self, group: list[IntArray]) -> Iterator[Sum]:
+        """Read the records of some batches in one pass, and yield the sum over each of them."""
+        if not group:
+            return
+        wanted = np.concatenate(group)
+        order = np.argsort(wanted)
+        parts, seen = [], 0
+        for _, chunk, chosen in self._chosen(wanted[order]):
+            parts.append(chunk.rows(chosen))
+            seen += len(chosen)
+        # Where a record ended up; those that are absent are the last in the order.
+        place = np.empty(wanted.size, dtype=np.int64)
+        place[order] = np.arange(wanted.size)
+        records = self._records(*_joined(parts)) if parts else None
+        for batch in np.split(place, np.cumsum([rows.size for rows in group])[:-1]):
+            there = batch[batch < seen]
+            yield partial(_sum_over, records, there)
+
+    def _chosen(self, rows: IntArray) -> Iterator[tuple[int, Chunk, IntArray]]:
+        """Yield the chunks of one pass that hold some of the sorted rows, and which of theirs."""
+        for first, chunk in self._whole_pass():
+            low, high = np.searchsorted(rows, [first, first + chunk.n])
+            if low < high:
+                yield first, chunk, rows[low:high] - first
+
+    def _records(self, features: Any, targets: Any) -> ArrayRecords:
+        if features.shape[1] != self.n_features:
+            raise InvalidInput(
+                f"every chunk must have the same columns; got {self.n_features} "
+                f"and then {features.shape[1]}"
+            )
+        return ArrayRecords(features, targets, self.terms, ruler=self.ruler)
+
+    def _chunk_with(self, row: int) -> tuple[int, Chunk] | None:
+        """Return the chunk that holds the row and the number of its first row; None if absent."""
+        if row >= self._end:
+            return None
         if self._here is None or row < self._here[0]:
-            self._walk = self._numbered()
-            self._here = next(self._walk)
-        while row >= self._here[0] + self._here[1].n:
-            self._here = next(self._walk)
+            self._walk = self._pass()
+            self._here = next(self._walk, None)
+        self._fresh = False
+        while self._here is not None and row >= self._here[0] + self._here[1].n:
+            self._here = next(self._walk, None)
         return self._here
 
-    def _numbered(self) -> Iterator[tuple[int, ArrayRecords]]:
-        first = 0
-        for part in self._parts(self.ruler):
-            yield first, part
-            first += part.n
+    def _whole_pass(self) -> Iterator[tuple[int, Chunk]]:
+        """Return a pass from the first record on: the one that is open, if nothing was read yet."""
+        here, self._here = self._here, None
+        if self._fresh and here is not None:
+            self._fresh = False
+            return itertools.chain([here], self._walk)
+        return self._pass()
 
-    def _parts(self, ruler: Ruler | None) -> Iterator[ArrayRecords]:
-        """Yield the chunks, each checked anew: a source may bring other rows every time."""
-        for features, targets in self.chunks:
-            yield ArrayRecords(features, targets, *self.settings, ruler=ruler)
+    def _pass(self) -> Iterator[tuple[int, Chunk]]:
+        """Yield every chunk and the number of its first record, and see that n was true."""
+        self._passes += 1
+        if self._passes > 1 and reads_once(self.source):
+            raise InvalidInput(
+                "a stream can be read once, and this run needs another pass; give a source that "
+                "can be read again (a list of chunks, files), or describe one pass (OnePassSGD)"
+            )
+        first = 0
+        for chunk in chunks_of(self.source):
+            if first + chunk.n > self.n:
+                raise InvalidInput(f"the source holds more records than n={self.n}")
+            if chunk.n:
+                yield first, chunk
+            first += chunk.n
+        if first < self.n and not self.source.at_most:
+            raise InvalidInput(
+                f"the source holds {first} records, but the run is described for n={self.n}; with "
+                "at_most=True the missing ones count as absent"
+            )
+        self._end = first
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_processors())
+
+
+def _sum_over(records: ArrayRecords | None, rows: IntArray, weights: FloatArray) -> IntArray:
+    """Return the sum over some collected records; there are none if all are absent."""
+    if records is None:
+        return np.zeros(weights.shape, dtype=np.int64)
+    return records.units(weights, rows)
+
+
+def _joined(parts: list[Part]) -> Part:
+    """Return the rows of several parts as one."""
+    features = [part[0] for part in parts]
+    targets = np.concatenate([part[1] for part in parts])
+    if any(issparse(rows) for rows in features):
+        return vstack(features, format="csr"), targets
+    return np.concatenate(features), targets
 
 
 def known_link(loss: Loss) -> Link | None:
@@ -267,22 +430,6 @@ def known_link(loss: Loss) -> Link | None:
     }
     # A derivative of one's own below the class that states the link is another function.
     return loss.link if defined["link"] <= defined["derivative"] else None
-
-
-def compiled_form(loss: Loss, most: float) -> tuple[int, FloatArray] | None:
-    """Return a loss in the form that the compiled loops take, or None if they do not know it.
-
-    ``most`` is the largest size of a record's slopes.
-    """
-    link = known_link(loss)
-    if type(loss).derivative is OneVersusRest.derivative:
-        link = known_link(cast(OneVersusRest, loss).link)
-    if link is not None:
-        numbers = (max(link.low, -most), min(link.high, most), link.scale, most)
-        return kernels.SHAPES[link.shape, link.mirrored], np.array(numbers)
-    if type(loss).derivative is Softmax.derivative:
-        return kernels.SOFTMAX, np.array([0.0, 0.0, 0.0, most])
-    return None
 
 
 def _check_norms(norms: FloatArray, feature_norm: float) -> None:

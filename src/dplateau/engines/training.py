@@ -4,25 +4,50 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Body, Box, Checkpoints, LossGeometry, Run
-from dplateau.algorithms.schedule import values_over
-from dplateau.engines.batches import batches
+from dplateau.algorithms import (
+    Body,
+    Box,
+    Checkpoints,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LossGeometry,
+    OnePass,
+    Poisson,
+    Run,
+    Schedule,
+    refuse_batches,
+)
+from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.engines.kernels import advance
 from dplateau.engines.randomness import Randomness, SecureRandomness
-from dplateau.engines.records import ArrayRecords, ChunkRecords, Chunks, Records
+from dplateau.engines.records import ALL, ArrayRecords, Records, SourceRecords, Terms
+from dplateau.engines.sources import (
+    CHUNK_BYTES,
+    ArraySource,
+    ChunkSource,
+    Prepared,
+    Rows,
+    Source,
+    TableSource,
+    is_mapped,
+    reads_once,
+)
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.ground.types import FloatArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import Loss
 
 Progress = Callable[[int, int], None]
 OnCheckpoint = Callable[[int, FloatArray], object]
 SECONDS_BETWEEN_REPORTS = 0.3
+AHEAD, ROWS_AHEAD = 32, 1 << 15
 
 
 def train(
@@ -50,9 +75,10 @@ def train(
     loss
         The loss of one record.
     features, targets
-        A matrix of float32 or float64 (memory-mapped or in memory), a CSR matrix, or a
-        :class:`Chunks` object that brings its own targets. Scores are computed in the precision of
-        the features, weights and noise in double precision.
+        A matrix of float32 or float64 (memory-mapped or in memory) or a CSR matrix with an array of
+        targets; or, without targets, a source (see ``dplateau.engines.sources``) or an iterable of
+        pairs (features, targets). Scores are computed in the precision of the features (with
+        several classes in double precision), weights and noise in double precision.
     feature_norm
         Public bound on the norm of every row, a column of ones included; see :func:`scale_rows`.
     clip
@@ -72,6 +98,13 @@ def train(
     FloatArray
         One weight per column; for a softmax a matrix with a row per column and a column per class.
         Of a run that releases checkpoints all of them, in order, along a first axis.
+
+    Raises
+    ------
+    InvalidInput
+        If the run cannot be executed on these records, or declares constants that they break.
+    NotApplicable
+        If the domain has no projection, or the loss no constants where gradients are taken.
     """
     if run.stops_at_random:
         progress = None
@@ -81,7 +114,7 @@ def train(
             "on_checkpoint=... describe and certify it with release=Checkpoints(every=...)"
         )
     _check_run(run, loss, feature_norm, clip)
-    records = _records(features, targets, loss, feature_norm, clip)
+    records = _records(run, features, targets, Terms(loss, feature_norm, clip))
     _check_sizes(run, records, loss)
     weights = np.zeros(records.n_features * loss.n_outputs)
     shape = (records.n_features,) if loss.n_outputs == 1 else (records.n_features, loss.n_outputs)
@@ -140,14 +173,14 @@ def _walk(
     size, l2, momentum, domain = float(run.batch_size), run.l2, run.momentum, run.domain
     looks_ahead = momentum > 0 and run.momentum_kind == "nesterov"
     draw = randomness.laplace if run.noise_kind == "laplace" else randomness.gaussian
-    chosen = batches(run, randomness)
+    sums = records.in_turn(islice(batches(run, randomness), run.steps))
     report = _reporter(progress, run.steps)
     if domain is not None:
         weights[:] = domain.project(weights)
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(steps := _steps_taken(run, randomness)):
         ahead = weights + momentum * velocity if looks_ahead else weights
-        units = records.units(ahead.reshape(leaving.shape), next(chosen)).ravel()
+        units = next(sums)(ahead.reshape(leaving.shape)).ravel()
         scales = (momentum, rates[step], size, l2, stds[step], records.ruler.unit)
         point = advance(weights, velocity, ahead, units, draw(weights.size), scales)
         weights[:] = point if domain is None else domain.project(point)
@@ -184,18 +217,41 @@ def _reporter(progress: Progress | None, steps: int) -> Callable[[int], None]:
     return report
 
 
-def _records(
-    features: Any,
-    targets: npt.NDArray[Any] | None,
-    loss: Loss,
-    feature_norm: float,
-    clip: float | None,
-) -> Records:
+def _records(run: Run, features: Any, targets: npt.NDArray[Any] | None, terms: Terms) -> Records:
+    """Return the records: in memory, or read from where they are when that is needed."""
     if targets is not None:
-        return ArrayRecords(features, targets, loss, feature_norm, clip)
-    if not isinstance(features, Chunks):
-        raise InvalidInput("targets are missing; only a Chunks object brings its own")
-    return ChunkRecords(features, loss, feature_norm, clip)
+        if not is_mapped(features) or features.nbytes <= 2 * CHUNK_BYTES:
+            return ArrayRecords(features, targets, terms)
+        source: Source = ArraySource(features, targets)
+    elif isinstance(features, ArraySource | ChunkSource | TableSource | Prepared):
+        source = features
+    elif isinstance(features, Iterable) and not hasattr(features, "shape"):
+        source = ChunkSource(features)
+    else:
+        raise InvalidInput("targets are missing; only a source of chunks brings its own")
+    _check_passes(run, source)
+    return SourceRecords(source, terms, run.n)
+
+
+def _check_passes(run: Run, source: Source) -> None:
+    """Refuse a stream for a run that reads records more than once, or not in their order."""
+    if not reads_once(source):
+        return
+    match run.batches:
+        case OnePass():
+            return
+        case FullBatch() if run.steps == 1:
+            return
+        case Cyclic(order="cyclic") if run.steps <= run.batches_per_epoch:
+            return
+        case FullBatch() | Cyclic() | Poisson() | FixedSize():
+            raise InvalidInput(
+                f"a stream can be read once, and in order; {run.described} with {run.steps} steps "
+                "needs more. Use OnePassSGD, or a source that can be read again (a list of "
+                "chunks, files, in_scratch_file)"
+            )
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
 def _check_run(run: Run, loss: Loss, feature_norm: float, clip: float | None) -> None:
@@ -279,3 +335,60 @@ def _check_sizes(run: Run, records: Records, loss: Loss) -> None:
     declared = run.domain.dimension if isinstance(run.domain, Box) else run.dimension
     if declared not in (None, size):
         raise InvalidInput(f"the run has dimension={declared}, but the model has {size} weights")
+
+
+def batches(run: Run, randomness: Randomness) -> Iterator[Rows]:
+    """Yield the batch of every step, at least as many as the run has."""
+    match run.batches:
+        case FullBatch():
+            return _everything()
+        case Poisson(rate=rate):
+            return _poisson(run, rate, randomness)
+        case FixedSize(size=size):
+            return _fixed(run, size, randomness)
+        case OnePass(size=size) | Cyclic(size=size, order="cyclic"):
+            return _in_order(run, size)
+        case Cyclic():
+            return _shuffled(run, run.batches, randomness)
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _everything() -> Iterator[Rows]:
+    while True:
+        yield ALL
+
+
+def _poisson(run: Run, rate: PerStep, randomness: Randomness) -> Iterator[Rows]:
+    for value, count in rate.blocks if isinstance(rate, Schedule) else ((rate, run.steps),):
+        for first in range(0, count, ahead := _ahead(count, value * run.n)):
+            yield from randomness.poisson_subsets(run.n, value, min(ahead, count - first))
+
+
+def _fixed(run: Run, size: int, randomness: Randomness) -> Iterator[Rows]:
+    while True:
+        yield from randomness.subsets(run.n, [size] * _ahead(run.steps, size))
+
+
+def _ahead(steps: int, rows: float) -> int:
+    """Return how many batches to draw at once: many small ones, or one that is large."""
+    return max(1, min(AHEAD, steps, int(ROWS_AHEAD / rows)))
+
+
+def _in_order(run: Run, size: int) -> Iterator[Rows]:
+    while True:
+        yield from _one_epoch(run, size)
+
+
+def _shuffled(run: Run, cycle: Cyclic, randomness: Randomness) -> Iterator[Rows]:
+    order: IntArray = randomness.permutation(run.n)
+    while True:
+        for part in _one_epoch(run, cycle.size):
+            yield order[part]
+        if cycle.order == "reshuffle":
+            order = randomness.permutation(run.n)
+
+
+def _one_epoch(run: Run, size: int) -> Iterator[slice]:
+    for start in range(0, run.n, size):
+        yield slice(start, min(run.n, start + size))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dplateau.errors import MissingExtra
+
 try:
     import sklearn  # noqa: F401
 except ImportError:
-    raise ImportError(
+    raise MissingExtra(
         "private estimators need the extra train: pip install 'dplateau[train]'"
     ) from None
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -23,7 +24,7 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.bounds.base import Assumption
-from dplateau.certificates import Certificate
+from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.disclosures import (
@@ -35,11 +36,12 @@ from dplateau.estimators.disclosures import (
 )
 from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap, bounds_of_columns
+from dplateau.estimators.whitening import whitened_rows
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.ledger import ledger_in_force, paid_for
 from dplateau.planning import Plan, plan
-from dplateau.planning.plan import records_per_person
+from dplateau.planning.plan import records_per_person, released
 
 DEFAULT_DELTA = 1e-5
 DEFAULT_NORM = 1.0
@@ -67,6 +69,10 @@ _PARAMETERS = """
         tell whose they are, so nothing checks it: you vouch for it. The noise grows about as much.
     algorithm
         "auto", the name of a planner's recipe, or a run whose noise is then calibrated.
+    whitening
+        "auto" turns and stretches the rows by noisy second moments first, which are part of the
+        release and of its certificate, wherever public sizes say that it pays; "never" does not.
+        Sparse rows are never whitened.
     compute_budget
         Most passes over the data; None: about ten seconds' worth.
     random_state
@@ -102,7 +108,7 @@ class PrivateLinearModel(BaseEstimator):
     """
 
     plan_: Plan
-    certificate_: Certificate
+    certificate_: Certificate | Composition
     _parameters: ClassVar[str] = _PARAMETERS
     row_map_: RowMap
     coef_: FloatArray
@@ -129,6 +135,7 @@ class PrivateLinearModel(BaseEstimator):
         neighbors: str = "add_remove",
         max_records_per_person: int = 1,
         algorithm: str | Run = "auto",
+        whitening: str = "auto",
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
@@ -143,6 +150,7 @@ class PrivateLinearModel(BaseEstimator):
         self.neighbors = neighbors
         self.max_records_per_person = max_records_per_person
         self.algorithm = algorithm
+        self.whitening = whitening
         self.compute_budget = compute_budget
         self.random_state = random_state
         self.safe_noise = safe_noise
@@ -171,16 +179,20 @@ class PrivateLinearModel(BaseEstimator):
         slots = self._slots(features.shape[0])
         low, high = bounds_of_columns(self.feature_bounds, features.shape[1])
         task = self._task(targets)
-        chosen = self._planned(slots, features.shape[1], task)
+        chosen = self._planned(slots, features, task)
         for doubt in (*self._undeclared(), *chosen.doubts):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
         row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
+            rows, whitening = whitened_rows(
+                row_map.training_rows(features, slots), chosen.moments, chosen.row_norm, randomness
+            )
+            row_map = dataclasses.replace(row_map, whitening=whitening)
             weights = train(
                 chosen.run,
                 chosen.loss,
-                row_map.training_rows(features, slots),
+                rows,
                 task.padded(slots),
                 feature_norm=chosen.feature_norm,
                 clip=chosen.clip,
@@ -189,15 +201,16 @@ class PrivateLinearModel(BaseEstimator):
             )
         self.plan_ = chosen
         self.row_map_ = row_map
-        self.certificate_ = dataclasses.replace(
-            chosen.certificate,
+        gradients = dataclasses.replace(
+            chosen.gradients,
             assumptions=(
-                *chosen.certificate.assumptions,
+                *chosen.gradients.assumptions,
                 about_sizes(self.n_public, slots, chosen.run.neighbors),
                 *about_rows(features.dtype, randomness),
                 *self._more_assumptions(),
             ),
         )
+        self.certificate_ = released(chosen.moments, gradients)
         self._keep(*row_map.in_original_units(weights))
 
     @abstractmethod
@@ -249,7 +262,7 @@ class PrivateLinearModel(BaseEstimator):
             return min(DEFAULT_DELTA, 1.0 / slots)
         return checks.probability("delta", self.delta)
 
-    def _planned(self, slots: int, d: int, task: Task) -> Plan:
+    def _planned(self, slots: int, features: Any, task: Task) -> Plan:
         """Return what to run; sizes and parameters are all that it depends on."""
         if isinstance(self.algorithm, Run) and self.algorithm.neighbors != self.neighbors:
             raise InvalidInput(
@@ -258,7 +271,7 @@ class PrivateLinearModel(BaseEstimator):
             )
         return _plan(
             n=slots,
-            d=d,
+            d=features.shape[1],
             n_classes=task.n_classes,
             loss=task.loss,
             epsilon=self.epsilon,
@@ -270,6 +283,8 @@ class PrivateLinearModel(BaseEstimator):
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm=self.algorithm,
+            # Turned rows would no longer be sparse; how rows are stored is the caller's choice.
+            whitening="never" if issparse(features) else self.whitening,
         )
 
     def _randomness(self) -> Randomness:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
@@ -23,6 +27,7 @@ from dplateau.estimators.inputs import (
     known_classes,
     seen_classes,
 )
+from dplateau.estimators.rows import RowMap
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Huber as HuberLoss
@@ -55,6 +60,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         neighbors: str = "add_remove",
         max_records_per_person: int = 1,
         algorithm: str | Run = "auto",
+        whitening: str = "auto",
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
@@ -70,6 +76,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             neighbors=neighbors,
             max_records_per_person=max_records_per_person,
             algorithm=algorithm,
+            whitening=whitening,
             compute_budget=compute_budget,
             random_state=random_state,
             safe_noise=safe_noise,
@@ -200,6 +207,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         neighbors: str = "add_remove",
         max_records_per_person: int = 1,
         algorithm: str | Run = "auto",
+        whitening: str = "auto",
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
@@ -215,6 +223,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             neighbors=neighbors,
             max_records_per_person=max_records_per_person,
             algorithm=algorithm,
+            whitening=whitening,
             compute_budget=compute_budget,
             random_state=random_state,
             safe_noise=safe_noise,
@@ -299,6 +308,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         neighbors: str = "add_remove",
         max_records_per_person: int = 1,
         algorithm: str | Run = "auto",
+        whitening: str = "auto",
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
@@ -315,6 +325,7 @@ class PrivateHuberRegressor(PrivateRegressor):
             neighbors=neighbors,
             max_records_per_person=max_records_per_person,
             algorithm=algorithm,
+            whitening=whitening,
             compute_budget=compute_budget,
             random_state=random_state,
             safe_noise=safe_noise,
@@ -326,3 +337,46 @@ class PrivateHuberRegressor(PrivateRegressor):
         if self.threshold is None:
             return HuberLoss(DEFAULT_THRESHOLD_SHARE)
         return HuberLoss(checks.positive("threshold", self.threshold) / self._range.half)
+
+
+# Short names, as files and the command line have them.
+MODELS: dict[str, type[PrivateLinearModel]] = {
+    "logistic": PrivateLogisticRegression,
+    "svm": PrivateLinearSVC,
+    "ridge": PrivateRidge,
+    "huber": PrivateHuberRegressor,
+}
+
+
+def restored(
+    kind: str,
+    *,
+    coef: FloatArray,
+    intercept: FloatArray,
+    data_norm: float,
+    classes: Sequence[str] | None,
+    target_bound: tuple[float, float] | None,
+) -> PrivateLinearModel:
+    """Return a fitted estimator from what it released: weights with a row for each score."""
+    model = MODELS[kind](data_norm=data_norm)
+    model.n_features_in_ = coef.shape[1]
+    model.row_map_ = RowMap(data_norm, 0.0)
+    if isinstance(model, PrivateClassifier):
+        assert classes is not None
+        model.classes = list(classes)
+        model.classes_ = np.array(classes, dtype=object)
+        model.coef_, model.intercept_ = coef, intercept
+    else:
+        model.set_params(target_bound=target_bound)
+        model.coef_, model.intercept_ = coef[0], float(intercept[0])
+    return model
+
+
+def pipeline(encode: Callable[[Any], FloatArray], names: list[str], model: Any) -> Pipeline:
+    """Return a fitted pipeline that encodes what it is given, column by column, and predicts."""
+    encoder = FunctionTransformer(encode, feature_names_out=partial(_these, names))
+    return Pipeline([("encode", encoder), ("model", model)])
+
+
+def _these(names: list[str], transformer: Any, input_features: Any) -> npt.NDArray[Any]:
+    return np.array(names, dtype=object)

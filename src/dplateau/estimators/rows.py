@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
 
 from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
 from dplateau.errors import InvalidInput
+from dplateau.estimators.whitening import Whitening
 from dplateau.ground.types import FloatArray
 
 
@@ -19,13 +20,14 @@ class RowMap:
 
     Each column is cut to [low, high] and mapped to [-1, 1] (not at all where there are no bounds);
     a row that is then longer than ``data_norm`` is scaled down to it; a constant feature of size
-    ``intercept`` is appended unless that is 0.
+    ``intercept`` is appended unless that is 0. Rounds of whitening, made of noisy moments, follow.
     """
 
     data_norm: float
     intercept: float
     low: FloatArray | None = None
     high: FloatArray | None = None
+    whitening: tuple[Whitening, ...] = ()
 
     @property
     def centre(self) -> FloatArray | float:
@@ -40,7 +42,8 @@ class RowMap:
     def training_rows(self, features: Dense | Sparse, slots: int) -> Dense | Sparse:
         """Return one row per record, and rows of zeros up to ``slots`` for absent records.
 
-        A row of zeros has a zero gradient under every loss, its constant feature included.
+        This is the map up to whitening, which they are needed for. A row of zeros has a zero
+        gradient under every loss, its constant feature included.
         """
         n, d = features.shape
         dtype: np.dtype[Any] = features.dtype
@@ -64,7 +67,10 @@ class RowMap:
 
         For a row within bounds and norm the score is then <x, coef> + intercept.
         """
-        by_score = weights.reshape(len(weights), -1).T
+        by_score = weights.reshape(len(weights), -1)
+        for round_ in reversed(self.whitening):
+            by_score = round_.matrix @ by_score
+        by_score = by_score.T
         if self.intercept:
             coef, offset = by_score[:, :-1] / self.half, by_score[:, -1] * self.intercept
         else:
@@ -76,8 +82,30 @@ class RowMap:
     ) -> FloatArray:
         """Return the scores of rows after the same map, from coefficients in original units.
 
-        A row that is scaled by s has the score s <x, coef> + (1 - s) <centre, coef> + intercept.
+        A row that is scaled by s has the score s <x, coef> + (1 - s) <centre, coef> + intercept;
+        whitening shortens it, and the score with it.
         """
+        found = self._unshortened(features, coef, intercept)
+        if self.whitening:
+            for part in blocks(len(found), 16 * features.shape[1]):
+                found[part] *= self._shortening(features[part])[:, None]
+        return found
+
+    def _shortening(self, features: Dense | Sparse) -> FloatArray:
+        """Return by how much all rounds of whitening together shorten every row."""
+        dense: Dense = cast(Sparse, features).toarray() if issparse(features) else features
+        turned = self.training_rows(dense, len(dense)).astype(np.float64)
+        shares = np.ones(len(turned))
+        for round_ in self.whitening:
+            turned = turned @ round_.matrix
+            each = round_.shares(turned)
+            turned *= each[:, None]
+            shares *= each
+        return shares
+
+    def _unshortened(
+        self, features: Dense | Sparse, coef: FloatArray, intercept: FloatArray
+    ) -> FloatArray:
         n, d = features.shape
         found = np.empty((n, len(coef)))
         if issparse(features):

@@ -2,6 +2,15 @@
 
 from dplateau.ledger.accounts import Entry, Settings
 from dplateau.ledger.filters import Terms
-from dplateau.ledger.ledger import Ledger, Statement, ledger_in_force, paid_for
+from dplateau.ledger.ledger import Ledger, Statement, ledger_in_force, paid_for, released_with
 
-__all__ = ["Entry", "Ledger", "Settings", "Statement", "Terms", "ledger_in_force", "paid_for"]
+__all__ = [
+    "Entry",
+    "Ledger",
+    "Settings",
+    "Statement",
+    "Terms",
+    "ledger_in_force",
+    "paid_for",
+    "released_with",
+]

@@ -13,7 +13,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -23,12 +24,14 @@ from scipy.special import ndtri
 
 from dplateau.certificates import Composition, ForeignPart
 from dplateau.certificates.compose import gaussian_law
-from dplateau.certificates.composition import Part
+from dplateau.certificates.composition import METHODS, Part
 from dplateau.curves import (
     GaussianCurve,
+    LossCurve,
     PrivacyCurve,
     TablePair,
     TabulatedCurve,
+    WorstCurve,
     conversions,
     tabulate,
 )
@@ -48,6 +51,7 @@ _AS_GOOD = 1e-3
 _AMOUNT_RTOL = 1e-9
 _SUMS_UP = 1 + 1e-12
 _ERROR = 8 * UNIT_ROUNDOFF
+_FOUR_DIGITS_UP = Context(prec=4, rounding=ROUND_CEILING)
 
 
 @dataclass(frozen=True)
@@ -60,24 +64,48 @@ class Release:
     @classmethod
     def of(cls, part: Part, delta: float) -> Release:
         """Read a part's curve; ``delta`` is how much its tail may lose without regret."""
-        curve = part.curve
+        curve = curve_of(part, delta)
         law = curve if isinstance(part, ForeignPart) else gaussian_law(curve)
-        if law is None and isinstance(curve, TabulatedCurve):
-            law = curve
         if law is None:
-            law = TabulatedCurve(_table(curve, delta))
+            law = curve if isinstance(curve, TabulatedCurve) else _table(curve, delta)
         assert isinstance(law, GaussianCurve | TabulatedCurve)
         return cls(law, curve)
 
 
-def _table(curve: PrivacyCurve, delta: float) -> TablePair:
+def curve_of(part: Part, delta: float) -> PrivacyCurve:
+    """Return the curve that the certificates in a part prove, whatever laws a file states.
+
+    Parts on the same records count as the product of one pair each, which holds in any order and
+    with other releases in between; sums of Rényi divergences or of epsilons would not.
+    """
+    if not isinstance(part, Composition):
+        return part.curve
+    if part.records == "disjoint":
+        return WorstCurve(tuple(curve_of(entry.part, delta) for entry in part.entries))
+    entries = tuple(replace(entry, law=_factor(entry.part, delta)) for entry in part.entries)
+    gaussian = all(isinstance(entry.law, GaussianCurve) for entry in entries)
+    return METHODS["GDP composition" if gaussian else "PLD composition"](entries)
+
+
+def _factor(part: Part, delta: float) -> PrivacyCurve:
+    """Return a part as a Gaussian law, as its own pairs, or as a table."""
+    curve = curve_of(part, delta)
+    gaussian, pairs = gaussian_law(curve), curve.loss_parts()
+    if gaussian is not None:
+        return gaussian
+    if pairs is not None:
+        return LossCurve(pairs, extra_delta=curve.extra_delta)
+    return _table(curve, delta)
+
+
+def _table(curve: PrivacyCurve, delta: float) -> TabulatedCurve:
     """Return a table that is fine far below ``delta``, or as far as the curve goes."""
     for share in (1e-3, 1e-1):
         try:
-            return tabulate(curve, share * delta)
+            return TabulatedCurve(tabulate(curve, share * delta))
         except NotApplicable:
             continue
-    return tabulate(curve, delta)
+    return TabulatedCurve(tabulate(curve, delta))
 
 
 @dataclass(frozen=True)
@@ -404,9 +432,9 @@ class Budget:
         return (self.delta - self.slack) * (1 - UNIT_ROUNDOFF)
 
 
-def release_of(parts: Part | Composition, budget: Budget) -> Release:
+def release_of(part: Part, budget: Budget) -> Release:
     """Return what the ledger knows of a part; its table is fine where the budget's slack is."""
-    return Release.of(parts, budget.slack or budget.delta * 1e-3 or 1e-9)
+    return Release.of(part, budget.slack or budget.delta * 1e-3 or 1e-9)
 
 
 def exact(number: float) -> Fraction:
@@ -432,11 +460,7 @@ def rounded_up(value: float) -> str:
     >>> rounded_up(0.12341), rounded_up(2.0)
     ('0.1235', '2')
     """
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    step = 10.0 ** (math.floor(math.log10(abs(value))) - 3)
-    found = f"{math.ceil(value / step * (1 - 1e-13)) * step:.4g}"
-    return found
+    return f"{float(_FOUR_DIGITS_UP.create_decimal(repr(float(value)))):.4g}"
 
 
 def _masses(law: Law, delta: float) -> tuple[FloatArray, FloatArray, float]:

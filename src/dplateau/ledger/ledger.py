@@ -6,7 +6,7 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from dplateau.numerics.solve import smallest_where
 # Ledgers that are in force in this process, the innermost last. Every thread sees them: a fit that
 # escaped its ledger because it ran in another thread would not be paid for.
 _IN_FORCE: list[Ledger] = []
+_RELEASED_WITH: list[Callable[[Part], Part]] = []
 _NOISE_STEPS = 40
 _NOISE_RTOL = 1e-3
 
@@ -319,9 +320,20 @@ def paid_for(part: Part, *, name: str) -> Iterator[None]:
     if ledger is None:
         yield
         return
-    number = ledger.reserve(part, name=name)
+    whole = _RELEASED_WITH[-1](part) if _RELEASED_WITH else part
+    number = ledger.reserve(whole, name=name)
     yield
     ledger.settle(number)
+
+
+@contextmanager
+def released_with(whole: Callable[[Part], Part]) -> Iterator[None]:
+    """Pay at once for all that leaves together: ``whole`` of what is paid for inside the block."""
+    _RELEASED_WITH.append(whole)
+    try:
+        yield
+    finally:
+        _RELEASED_WITH.pop()
 
 
 def _payment(
@@ -338,8 +350,8 @@ def _payment(
             budget = account.settings.budget
             epsilon = release.curve.epsilon(budget.delta)
             return (
-                f"it costs epsilon {rounded_up(epsilon)} at delta {budget.delta:g}, and the whole "
-                f"budget is {budget.epsilon:g}"
+                f"it costs epsilon {rounded_up(epsilon)} or more at delta {budget.delta:g}, and "
+                f"the whole budget is {budget.epsilon:g}"
             )
         return {"cost": None, "terms": terms.to_dict(), "law": law}
     chosen = account.terms.filter
@@ -364,16 +376,22 @@ def _terms(part: Part, settings: Settings) -> Terms | None:
     The choice of the filter, too, is made before the first output is seen.
     """
     budget, release = settings.budget, _readable(part, settings)
-    claimed = part.epsilon(budget.delta)
     chosen = settings.filter
     if release is not None:
         chosen = chosen or budget.best_filter(release)
         terms = budget.terms(release, chosen)
         if terms is not None:
             return terms
-    if claimed <= budget.epsilon:
+    if _claimed(part, release, budget.delta) <= budget.epsilon:
         return budget.nothing_left(chosen or budget.default_filter)
     return None
+
+
+def _claimed(part: Part, release: Release | None, delta: float) -> float:
+    """Return the epsilon of a part alone: what was verified where that is known, else its curve."""
+    if not isinstance(part, ForeignPart) and part.claimed_delta == delta:
+        return part.claimed_epsilon
+    return math.inf if release is None else release.curve.epsilon(delta)
 
 
 def _readable(part: Part, settings: Settings) -> Release | None:
@@ -392,7 +410,9 @@ def _require_part(part: object) -> None:
 
 
 def _unfit(part: Part, settings: Settings) -> str | None:
-    """Return why a part can be spent on no budget of these settings: unit, neighbors, proof."""
+    """Return why a part can be spent on no budget of these settings: claim, unit, neighbors."""
+    if not isinstance(part, ForeignPart) and part.claim is None:
+        return f"it claims nothing: {part.no_claim}"
     for neighbors, unit in relations_of(part):
         if neighbors != settings.neighbors:
             return _other_neighbors(neighbors, settings)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.algorithms.base import NEIGHBORS, Neighbors
-from dplateau.certificates import Calibration, Certificate
+from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.losses import Loss
 from dplateau.planning.forecast import Forecast, Model, forecast, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
+from dplateau.planning.whitening import FULL, WHITENING, in_words, rounds_worthwhile, whitened
 
 # Scores that miss by more of their spread explain less than half of what could be explained.
 POOR_SHARE = 0.75
@@ -25,16 +27,21 @@ class Plan:
     """``run`` on ``loss`` meets the target, as ``certificate`` proves; no data were seen.
 
     ``intercept`` is the size of the constant feature to append to rows that were scaled down to
-    ``data_norm`` (0.0: none); ``feature_norm`` bounds the rows that result.
+    ``data_norm`` (0.0: none), which gives rows of at most ``row_norm``. ``feature_norm`` bounds the
+    rows that ``run`` sees: those, or what whitening by each of the noisy second moments in
+    ``moments`` makes of them. ``gradients`` is the certificate of the run alone, ``certificate``
+    that of all that leaves.
     """
 
     run: Run
     loss: Loss
     data_norm: float
     intercept: float
+    row_norm: float
     feature_norm: float
     clip: float | None
-    certificate: Certificate
+    gradients: Certificate
+    moments: tuple[Certificate, ...]
     chosen: Candidate | None
     rejected: tuple[Candidate, ...]
     expected: Forecast | None
@@ -54,10 +61,17 @@ class Plan:
             "takes more records, a larger epsilon or fewer features",
         )
 
+    @cached_property
+    def certificate(self) -> Certificate | Composition:
+        """What is proved about all that leaves."""
+        return released(self.moments, self.gradients)
+
     @property
     def summary(self) -> str:
         """Return a few lines: what was chosen, why, and the alternatives."""
         lines = [str(self.certificate)]
+        if self.moments:
+            lines.insert(0, in_words(len(self.moments)))
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
             lines += [f"rejected: {other}" for other in self.rejected]
@@ -83,6 +97,7 @@ def plan(
     neighbors: str = "add_remove",
     max_records_per_person: int = 1,
     algorithm: str | Run = "auto",
+    whitening: str = "auto",
 ) -> Plan:
     """Choose algorithm, step size, length, batch and noise for a target, without seeing data.
 
@@ -109,6 +124,9 @@ def plan(
     algorithm
         "auto", the name of a recipe ("momentum", "gd", "sgd_momentum", "sgd"), or a
         run whose noise is calibrated.
+    whitening
+        "auto": with enough records rows are first whitened by noisy second moments, where a recipe
+        of full batches runs. "never": they are not.
 
     >>> found = plan(n=30_000, d=100, epsilon=1.0)
     >>> found.run.kind, found.certificate.claimed_epsilon <= 1.0
@@ -134,24 +152,35 @@ def plan(
     )
     if isinstance(algorithm, Run):
         found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
-        return _plan(task.model, found, None, (), _forecast(found.run, task))
+        return _plan(task.model, task.model, found, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
     if algorithm not in known:
         raise InvalidInput(
             f"algorithm must be one of {', '.join(known)} or a run; got {algorithm!r}"
         )
-    names = [algorithm] if algorithm in RECIPES else [n for n in RECIPES if worth_trying(n, task)]
-    candidates = [RECIPES[name](task) for name in names]
+    names = [algorithm] if algorithm in RECIPES else list(RECIPES)
+    checks.choice("whitening", whitening, WHITENING)
+    rounds = rounds_worthwhile(task) if whitening == "auto" and set(names) & FULL else 0
+    moments, rest = whitened(task, rounds) if rounds else ((), task)
+    tried = [n for n in names if (n in FULL if rounds else algorithm == n or worth_trying(n, task))]
+    candidates = [RECIPES[name](rest) for name in tried]
     best, *others = sorted(candidates, key=lambda candidate: candidate.expected.error)
-    return _plan(best.model, with_noise(best.run, task), best, tuple(others), best.expected)
+    found = with_noise(best.run, rest)
+    return _plan(task.model, best.model, found, best, tuple(others), best.expected, moments)
+
+
+def released(moments: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
+    """Return what is proved about all that leaves: the moments and what the run makes."""
+    if not moments:
+        return gradients
+    return compose([*moments, gradients], gradients.claimed_delta)
 
 
 def _forecast(run: Run, task: Task) -> Forecast | None:
     """Return what to expect of a user's run, if it says enough to tell."""
     if run.loss is None or run.learning_rate is None or not np.isfinite(run.loss.smoothness):
         return None
-    d = task.d + (task.model.intercept > 0)
-    return forecast(run, d, task.model.feature_norm, task.model.score_std)
+    return forecast(run, task.width, task.model.feature_norm, task.model.score_std)
 
 
 def records_per_person(stated: object, n: int) -> int:
@@ -175,20 +204,24 @@ def _about_persons(run: Run, most: int) -> Run:
 
 
 def _plan(
+    rows: Model,
     model: Model,
     found: Calibration,
     chosen: Candidate | None,
     rejected: tuple[Candidate, ...],
     expected: Forecast | None,
+    moments: tuple[Certificate, ...] = (),
 ) -> Plan:
     return Plan(
         run=found.run,
         loss=model.loss,
-        data_norm=model.data_norm,
-        intercept=model.intercept,
+        data_norm=rows.data_norm,
+        intercept=rows.intercept,
+        row_norm=rows.feature_norm,
         feature_norm=model.feature_norm,
         clip=model.clip,
-        certificate=found.certificate,
+        gradients=found.certificate,
+        moments=moments,
         chosen=chosen,
         rejected=rejected,
         expected=expected,

@@ -73,10 +73,19 @@ class Task:
         """
         return gaussian_mu(self.epsilon, self.delta) / self.max_records_per_person
 
+    @property
+    def factor(self) -> int:
+        """Return how many contributions of a record a changed record moves a sum by."""
+        return 2 if self.neighbors == "replace" else 1
+
+    @property
+    def width(self) -> int:
+        """Return the number of features, the constant one included."""
+        return self.d + (self.model.intercept > 0)
+
     def distance(self, model: Model) -> float:
         """Return how far one changed record moves the averaged gradient of all records."""
-        factor = 2 if self.neighbors == "replace" else 1
-        return factor * model.geometry.lipschitz / self.n
+        return self.factor * model.geometry.lipschitz / self.n
 
     def times(self, model: Model, units: Sequence[float] = _TIMES) -> Iterator[float]:
         """Yield the training times to try."""

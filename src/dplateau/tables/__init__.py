@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from dplateau.tables.model import TableModel, fit_table
-from dplateau.tables.schema import Categories, Hashed, Ignored, Numeric, Schema, Target
-from dplateau.tables.table import Table, encode_features, encode_target, read_table
+from dplateau.tables.model import TableModel, load_model
+from dplateau.tables.release import Release, fit_table
+from dplateau.tables.schema import (
+    Boolean,
+    Categories,
+    Day,
+    Hashed,
+    Ignored,
+    Numeric,
+    Schema,
+    Target,
+)
+from dplateau.tables.table import Table, as_table, encode_features, encode_target, read_table
 
 __all__ = [
+    "Boolean",
     "Categories",
+    "Day",
     "Hashed",
     "Ignored",
     "Numeric",
+    "Release",
     "Schema",
     "Table",
     "TableModel",
     "Target",
+    "as_table",
     "encode_features",
     "encode_target",
     "fit_table",
+    "load_model",
     "read_table",
 ]

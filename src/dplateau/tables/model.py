@@ -4,53 +4,96 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.certificates import Certificate, Composition, compose, foreign
-from dplateau.certificates.foreign import unit_of
-from dplateau.engines import SecureRandomness, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.files import read_text
 from dplateau.ground.types import FloatArray
-from dplateau.planning import Plan
 from dplateau.tables.schema import Schema
-from dplateau.tables.table import Table, encode_features, encode_target
+from dplateau.tables.table import Table, as_table, encode_features, encode_target
 
 FORMAT = "dplateau/model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+CLASSIFIERS, REGRESSORS = ("logistic", "svm"), ("ridge", "huber")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TableModel:
     """Weights of a linear model on the encoded columns of a table.
 
-    ``classes`` is None for a regression, whose targets lie in ``schema.target.bounds``. With two
-    classes there is one row of weights, positive scores meaning the second class.
+    ``kind`` is "logistic", "svm", "ridge" or "huber". ``classes`` is None for a regression, whose
+    targets lie in ``schema.target.bounds``. With two classes there is one row of weights, positive
+    scores meaning the second class.
     """
 
+    kind: str
     schema: Schema
     weights: FloatArray
     intercepts: FloatArray
     data_norm: float
     classes: tuple[str, ...] | None
 
-    def scores(self, table: Table) -> FloatArray:
-        """Return one column of scores for each row of weights."""
-        rows = scale_rows(encode_features(table, self.schema), self.data_norm)
-        return np.asarray(rows @ self.weights.T + self.intercepts)
+    def __post_init__(self) -> None:
+        """Refuse weights that do not fit the schema, and what is not a number."""
+        known = REGRESSORS if self.classes is None else CLASSIFIERS
+        checks.choice("kind", self.kind, known)
+        rows = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
+        if self.weights.shape != (rows, self.schema.width) or self.intercepts.shape != (rows,):
+            raise InvalidInput("not a whole model: weights and schema do not fit together")
+        if not (np.all(np.isfinite(self.weights)) and np.all(np.isfinite(self.intercepts))):
+            raise InvalidInput("not a model: some of its weights are no finite numbers")
+
+    @cached_property
+    def estimator(self) -> Any:
+        """The fitted estimator, for rows that are encoded already."""
+        from dplateau.estimators.models import restored
+
+        bounds = self.schema.target.bounds
+        return restored(
+            self.kind,
+            coef=self.weights,
+            intercept=self.intercepts,
+            data_norm=self.data_norm,
+            classes=self.classes,
+            target_bound=None if bounds is None else (bounds.low, bounds.high),
+        )
 
     def predict(self, table: Table) -> npt.NDArray[Any]:
         """Return the classes, or the numbers."""
-        scores = self.scores(table)
-        if self.classes is None:
-            return np.asarray(scores[:, 0])
-        two = scores.shape[1] == 1
-        places = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
-        return np.asarray(np.array(self.classes, dtype=object)[places])
+        found: npt.NDArray[Any] = self.estimator.predict(encode_features(table, self.schema))
+        return found
+
+    def probabilities(self, table: Table) -> FloatArray:
+        """Return a column for each class; only logistic models have probabilities."""
+        if self.kind != "logistic":
+            raise InvalidInput(
+                f"a model of kind {self.kind!r} gives no probabilities; train --model logistic"
+            )
+        found: FloatArray = self.estimator.predict_proba(encode_features(table, self.schema))
+        return found
+
+    def answers(
+        self, table: Table, *, proba: bool = False, keep: Sequence[str] = ()
+    ) -> dict[str, list[Any]]:
+        """Return columns of a table's own that are passed through, and the predictions."""
+        found: dict[str, list[Any]] = {name: table.cells(name).texts() for name in keep}
+        column = self.schema.target.column
+        if column in found:
+            raise InvalidInput(f"{column!r} is what is predicted, and cannot be passed through")
+        found[column] = self.predict(table).tolist()
+        if proba:
+            chances = self.probabilities(table)
+            for place, label in enumerate(self.classes or ()):
+                found[f"{column}={label}"] = chances[:, place].tolist()
+        return found
 
     def score(self, table: Table) -> float:
         """Return the exact accuracy, or R^2: a release unless the rows are public."""
@@ -65,6 +108,7 @@ class TableModel:
         body = {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
+            "kind": self.kind,
             "schema": self.schema.to_dict(),
             "weights": self.weights.tolist(),
             "intercepts": self.intercepts.tolist(),
@@ -74,172 +118,64 @@ class TableModel:
         return json.dumps(body, allow_nan=False) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> TableModel:
+    def from_json(cls, text: str, *, source: str = "the text") -> TableModel:
         """Read what :meth:`to_json` wrote."""
         try:
             found = json.loads(text)
-        except json.JSONDecodeError:
-            raise InvalidInput("not a model: the text is no JSON") from None
+        except (ValueError, RecursionError):
+            raise InvalidInput(f"{source} is not a model: it is no JSON") from None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
-            raise InvalidInput(f"not a model: the text lacks 'format': '{FORMAT}'")
+            raise InvalidInput(f"{source} is not a model: it lacks 'format': '{FORMAT}'")
         if found.get("format_version") != FORMAT_VERSION:
             raise InvalidInput(
-                f"a model of format version {found.get('format_version')!r}; "
+                f"{source} is a model of format version {found.get('format_version')!r}; "
                 f"this release reads {FORMAT_VERSION}"
             )
         try:
-            return cls._from_fields(found)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"not a whole model: {type(error).__name__} in its fields") from None
-
-    @classmethod
-    def _from_fields(cls, found: dict[str, Any]) -> TableModel:
-        schema = Schema.from_dict(found["schema"])
-        weights = np.array(found["weights"], dtype=float)
-        intercepts = np.array(found["intercepts"], dtype=float)
-        classes = None if found["classes"] is None else tuple(map(str, found["classes"]))
-        rows = 1 if classes is None or len(classes) == 2 else len(classes)
-        if weights.shape != (rows, schema.width) or intercepts.shape != (rows,):
-            raise InvalidInput("not a whole model: weights and schema do not fit together")
-        norm = checks.positive("data_norm", found["data_norm"])
-        return cls(schema, weights, intercepts, norm, classes)
+            return cls(
+                kind=str(found["kind"]),
+                schema=Schema.from_dict(found["schema"], source=source),
+                weights=np.array(found["weights"], dtype=float),
+                intercepts=np.array(found["intercepts"], dtype=float),
+                data_norm=checks.positive("data_norm", found["data_norm"]),
+                classes=None if found["classes"] is None else tuple(map(str, found["classes"])),
+            )
+        except InvalidInput as problem:
+            raise InvalidInput(f"{source}: {problem}") from None
+        except (KeyError, TypeError, ValueError) as problem:
+            what = type(problem).__name__
+            raise InvalidInput(f"{source} is not a whole model: {what} in its fields") from None
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """A noisy score on held-out private rows, and what it costs.
+def load_model(path: str | Path) -> Any:
+    """Return the model of a release as a fitted scikit-learn pipeline.
 
-    The number of right answers (or the sum of squared errors, cut to the target's range) among the
-    held-out rows changes by at most one unit with one row, so by at most m with the m rows of one
-    person, all of which may be held out. Laplace noise of scale m / epsilon makes it
-    epsilon-private.
+    The pipeline takes what people have: the path of a CSV or Parquet file, a pandas or polars
+    frame, or a mapping of columns. Its last step is the private estimator, with ``coef_``,
+    ``intercept_`` and ``classes_``; the names of the encoded features are those of the first step.
+
+    Parameters
+    ----------
+    path
+        The file ``model.json`` that ``dplateau train`` wrote, or the folder that holds it.
+
+    Returns
+    -------
+    sklearn.pipeline.Pipeline
+        With ``predict``, ``score``, and ``predict_proba`` if the model is logistic.
+
+    Raises
+    ------
+    InvalidInput
+        If the file cannot be read, or is no model of this format.
     """
+    from dplateau.estimators.models import pipeline
 
-    metric: str
-    value: float
-    noise_std: float
-    epsilon: float
-    rows: int
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A model with its certificate, its plan, and a noisy evaluation if one was paid for."""
-
-    model: TableModel
-    certificate: Certificate
-    plan: Plan
-    evaluation: Evaluation | None
-    warnings: tuple[str, ...]
-
-    @property
-    def release(self) -> Certificate | Composition:
-        """The claim about everything that leaves: the model, and the evaluation if there is one."""
-        if self.evaluation is None:
-            return self.certificate
-        run = self.certificate.run
-        evaluation = foreign(
-            epsilon=self.evaluation.epsilon,
-            delta=0.0,
-            neighbors=run.neighbors,
-            unit=unit_of(run.group_size),
-            name=f"noisy {self.evaluation.metric} on held-out rows, by the Laplace mechanism",
-        )
-        return compose([self.certificate, evaluation], self.certificate.claimed_delta)
-
-    @property
-    def total_epsilon(self) -> float:
-        """What everything that leaves costs together."""
-        return self.release.claimed_epsilon
+    place = Path(path)
+    place = place / "model.json" if place.is_dir() else place
+    model = TableModel.from_json(read_text(place), source=str(place))
+    return pipeline(partial(_encoded, model.schema), model.schema.labels, model.estimator)
 
 
-def fit_table(
-    table: Table,
-    schema: Schema,
-    *,
-    epsilon: float,
-    delta: float | None = None,
-    data_norm: float = 1.0,
-    neighbors: str = "add_remove",
-    compute_budget: float | None = None,
-    evaluate_epsilon: float | None = None,
-    held_out: float = 0.1,
-    random_state: int | None = None,
-    verbose: bool = False,
-) -> Fitted:
-    """Train on a table; with ``evaluate_epsilon`` a share of the rows is held out and scored."""
-    import warnings
-
-    from dplateau.errors import PoorPlanWarning, PrivacyLeakWarning
-
-    rest, test = table, None
-    if evaluate_epsilon is not None:
-        checks.positive("evaluate_epsilon", evaluate_epsilon)
-        rest, test = _split(table, checks.probability("held_out", held_out))
-    estimator = _estimator(
-        schema,
-        epsilon=epsilon,
-        delta=delta,
-        data_norm=data_norm,
-        neighbors=neighbors,
-        max_records_per_person=schema.max_records_per_person,
-        compute_budget=compute_budget,
-        random_state=random_state,
-        verbose=int(verbose),
-    )
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        estimator.fit(encode_features(rest, schema), encode_target(rest, schema))
-    classes = None if schema.target.bounds is not None else tuple(map(str, estimator.classes_))
-    model = TableModel(
-        schema=schema,
-        weights=np.atleast_2d(estimator.coef_),
-        intercepts=np.atleast_1d(estimator.intercept_).astype(float),
-        data_norm=estimator.plan_.data_norm,
-        classes=classes,
-    )
-    evaluation = None
-    if test is not None and evaluate_epsilon is not None:
-        evaluation = _evaluated(model, test, evaluate_epsilon)
-    told = (PrivacyLeakWarning, PoorPlanWarning)
-    leaks = [str(w.message) for w in caught if issubclass(w.category, told)]
-    return Fitted(model, estimator.certificate_, estimator.plan_, evaluation, tuple(leaks))
-
-
-def _estimator(schema: Schema, **options: Any) -> Any:
-    from dplateau.estimators import PrivateLogisticRegression, PrivateRidge
-
-    target = schema.target
-    if target.bounds is not None:
-        return PrivateRidge(target_bound=(target.bounds.low, target.bounds.high), **options)
-    classes = None if target.classes is None else list(target.classes)
-    return PrivateLogisticRegression(classes=classes, **options)
-
-
-def _split(table: Table, share: float) -> tuple[Table, Table]:
-    """Return two parts of the rows, drawn at random."""
-    size = round(share * table.n_rows)
-    if not 1 <= size < table.n_rows:
-        raise InvalidInput(f"{table.n_rows} rows are too few to hold out a share of {share:g}")
-    order = SecureRandomness().permutation(table.n_rows)
-    return table.part(order[size:]), table.part(order[:size])
-
-
-def _evaluated(model: TableModel, test: Table, epsilon: float) -> Evaluation:
-    truth, guess = encode_target(test, model.schema), model.predict(test)
-    most_rows = model.schema.max_records_per_person
-    scale = math.sqrt(2.0) * most_rows / (epsilon * test.n_rows)
-    noise = float(SecureRandomness().laplace(1)[0]) * scale
-    if model.classes is not None:
-        metric, value = "accuracy", float(np.mean(truth == guess))
-    else:
-        bounds = model.schema.target.bounds
-        assert bounds is not None
-        # In units of the target's range, so that one row's error is at most 1.
-        width = bounds.high - bounds.low
-        cut = np.clip([truth, guess], bounds.low, bounds.high) / width
-        metric, value = (
-            "mean squared error over the squared range",
-            float(np.mean((cut[0] - cut[1]) ** 2)),
-        )
-    return Evaluation(metric, value + noise, scale, epsilon, test.n_rows)
+def _encoded(schema: Schema, data: Any) -> FloatArray:
+    return encode_features(as_table(data), schema)

@@ -1,22 +1,47 @@
 """What is publicly known about a table: ranges of numbers, lists of categories, the target.
 
 Nothing here comes from the values of private data. A draft looks at column names and types alone
-and leaves the ranges for a person to fill in.
+and leaves the ranges for a person to fill in. What a file and the options of a command declare are
+plain dictionaries until they are whole; then everything that is wrong with them is said at once.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from datetime import date
+from typing import Any, Literal, TypeVar
 
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 
 UNKNOWN = "?"
 DEFAULT_BUCKETS = 32
+BUCKET_END = ". bucket"
+# What a missing cell may count as, beside a value that is public: no feature of the column is set,
+# or one more feature says that the cell is missing.
+ZERO, INDICATOR = "zero", "indicator"
+CellKind = Literal["number", "boolean", "date", "text"]
+Declared = dict[str, Any]
+Read = TypeVar("Read")
+# Names that identifiers and contact data have, whole or as the last words: customer_id, E-Mail.
+_IDENTIFIER = re.compile(
+    r"(^|.*[ _.-])(id|ids|uuid|guid|ssn|e-?mail|phone|telephone|mobile|passport|iban|surname|"
+    r"(first|last|full|user|given|family)[ _.-]?name|address|(customer|patient|account|record|row)"
+    r"[ _.-]?(no|nr|number))$|^(index|name|key)$|^Unnamed: \d+$|.*[a-z]I[dD]$|.*[a-z]Name$",
+)
+
+
+def looks_like_identifier(name: str) -> bool:
+    """Return whether a column's name says that it tells people apart.
+
+    >>> [looks_like_identifier(name) for name in ("customer_id", "Email", "userId", "paid", "age")]
+    [True, True, True, False, False]
+    """
+    return bool(_IDENTIFIER.match(name) or _IDENTIFIER.match(name.lower()))
 
 
 @dataclass(frozen=True)
@@ -25,19 +50,66 @@ class Numeric:
 
     low: float
     high: float
+    missing: str | float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an empty range."""
+        """Refuse an empty range, and what no missing cell can count as."""
         low, high = (checks.real(name, getattr(self, name)) for name in ("low", "high"))
         if not -1e300 < low < high < 1e300:
             raise InvalidInput(f"a range needs low < high, both finite; got {low:g}:{high:g}")
         checks.put(self, "low", low)
         checks.put(self, "high", high)
+        if self.missing not in (None, ZERO, INDICATOR):
+            value = _number(self.missing)
+            if value is None or not low <= value <= high:
+                raise InvalidInput(_no_substitute(self.missing, "a number of the range"))
+            checks.put(self, "missing", value)
 
-    @property
-    def width(self) -> int:
-        """Return the number of features that the column becomes."""
-        return 1
+    def labels(self, name: str) -> list[str]:
+        """Return a name for each feature that the column becomes."""
+        return [name, *_indicator(name, self.missing)]
+
+
+@dataclass(frozen=True)
+class Day:
+    """Dates (1999-12-31), cut to [low, high] and mapped to [-1, 1]."""
+
+    low: date
+    high: date
+    missing: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an empty range."""
+        low, high = (_day(end) for end in (self.low, self.high))
+        if low is None or high is None or not low < high:
+            raise InvalidInput("a range of dates needs low < high, written as 1999-12-31")
+        checks.put(self, "low", low)
+        checks.put(self, "high", high)
+        if self.missing not in (None, ZERO, INDICATOR):
+            value = _day(self.missing)
+            if value is None or not low <= value <= high:
+                raise InvalidInput(_no_substitute(self.missing, "a date of the range"))
+            checks.put(self, "missing", value.isoformat())
+
+    def labels(self, name: str) -> list[str]:
+        """Return a name for each feature that the column becomes."""
+        return [name, *_indicator(name, self.missing)]
+
+
+@dataclass(frozen=True)
+class Boolean:
+    """True or false, one feature that is 1 or 0."""
+
+    missing: str | bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no missing cell can count as."""
+        if not (self.missing in (None, ZERO, INDICATOR) or isinstance(self.missing, bool)):
+            raise InvalidInput(_no_substitute(self.missing, "true or false"))
+
+    def labels(self, name: str) -> list[str]:
+        """Return a name for each feature that the column becomes."""
+        return [name, *_indicator(name, self.missing)]
 
 
 @dataclass(frozen=True)
@@ -45,6 +117,7 @@ class Categories:
     """Text, one feature for each declared category; any other value becomes zeros."""
 
     categories: tuple[str, ...]
+    missing: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse no categories, and one twice."""
@@ -52,11 +125,12 @@ class Categories:
         if not found or len(set(found)) < len(found):
             raise InvalidInput("categories must be a list of different names, at least one")
         checks.put(self, "categories", found)
+        if self.missing not in (None, ZERO, INDICATOR, *found):
+            raise InvalidInput(_no_substitute(self.missing, "one of the categories"))
 
-    @property
-    def width(self) -> int:
-        """Return the number of features that the column becomes."""
-        return len(self.categories)
+    def labels(self, name: str) -> list[str]:
+        """Return a name for each feature that the column becomes."""
+        return [*(f"{name}={one}" for one in self.categories), *_indicator(name, self.missing)]
 
 
 @dataclass(frozen=True)
@@ -64,34 +138,67 @@ class Hashed:
     """Text, hashed into so many features: needs no list of values."""
 
     buckets: int = DEFAULT_BUCKETS
+    missing: str | None = None
 
     def __post_init__(self) -> None:
         """Check the number of buckets."""
         checks.put(self, "buckets", checks.whole("buckets", self.buckets, least=2))
+        if not (self.missing is None or isinstance(self.missing, str)):
+            raise InvalidInput(_no_substitute(self.missing, "a text"))
 
-    @property
-    def width(self) -> int:
-        """Return the number of features that the column becomes."""
-        return self.buckets
+    def labels(self, name: str) -> list[str]:
+        """Return a name for each feature that the column becomes."""
+        buckets = [f"{name} {place}{BUCKET_END}" for place in range(1, self.buckets + 1)]
+        return [*buckets, *_indicator(name, self.missing)]
 
 
 @dataclass(frozen=True)
 class Ignored:
     """A column that is left out."""
 
-    @property
-    def width(self) -> int:
-        """Return 0."""
-        return 0
+    def labels(self, name: str) -> list[str]:
+        """Return no names."""
+        return []
 
 
-Column = Numeric | Categories | Hashed | Ignored
+Column = Numeric | Day | Boolean | Categories | Hashed | Ignored
 KINDS: dict[str, type[Column]] = {
     "numeric": Numeric,
+    "date": Day,
+    "boolean": Boolean,
     "categories": Categories,
     "hashed": Hashed,
     "ignored": Ignored,
 }
+Range = TypeVar("Range", Numeric, Day)
+_NAMES = {kind: name for name, kind in KINDS.items()}
+
+
+def _indicator(name: str, missing: object) -> list[str]:
+    return [f"{name} is missing"] if missing == INDICATOR else []
+
+
+def _no_substitute(missing: object, public: str) -> str:
+    return f"missing cells count as {ZERO!r}, {INDICATOR!r} or {public}; got {missing!r}"
+
+
+def _number(value: object) -> float | None:
+    """Return a number that a file or an option states, as a number or as text."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _day(value: object) -> date | None:
+    if isinstance(value, date):
+        return date(value.year, value.month, value.day)
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)
@@ -135,115 +242,281 @@ class Schema:
         checks.put(self, name, checks.whole(name, self.max_records_per_person))
 
     @property
+    def labels(self) -> list[str]:
+        """Return a name for every feature."""
+        return [label for name, column in self.columns.items() for label in column.labels(name)]
+
+    @property
     def width(self) -> int:
         """Return the number of features."""
-        return sum(column.width for column in self.columns.values())
+        return len(self.labels)
 
-    def to_dict(self) -> dict[str, Any]:
+    @property
+    def used(self) -> list[str]:
+        """Return the names of the columns that are not left out."""
+        return [name for name, column in self.columns.items() if not isinstance(column, Ignored)]
+
+    def to_dict(self) -> Declared:
         """Return JSON-ready data."""
-        target: dict[str, Any] = {"column": self.target.column}
+        target: Declared = {"column": self.target.column}
         if self.target.classes is not None:
             target["classes"] = list(self.target.classes)
         if self.target.bounds is not None:
-            target |= asdict(self.target.bounds)
-        names = {kind: name for name, kind in KINDS.items()}
-        columns = {
-            name: {"kind": names[type(column)], **_plain(asdict(column))}
-            for name, column in self.columns.items()
-        }
-        found: dict[str, Any] = {"target": target, "columns": columns}
+            target |= {"low": self.target.bounds.low, "high": self.target.bounds.high}
+        columns = {name: _stated(column) for name, column in self.columns.items()}
+        found: Declared = {"target": target, "columns": columns}
         if self.max_records_per_person > 1:
             found["max_records_per_person"] = self.max_records_per_person
         return found
 
     @classmethod
-    def from_dict(cls, found: Any) -> Schema:
-        """Read what :meth:`to_dict` wrote, or what a schema file holds."""
-        if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
-            raise InvalidInput("a schema needs a [target] table with column = '...'")
-        columns = found.get("columns", {})
-        if not isinstance(columns, dict):
-            raise InvalidInput("a schema lists its columns as tables [columns.NAME]")
-        return cls(
-            target=_target(found["target"]),
-            columns={str(name): _column(str(name), one) for name, one in columns.items()},
-            max_records_per_person=found.get("max_records_per_person", 1),
-        )
+    def from_dict(cls, found: Any, *, source: str = "the schema") -> Schema:
+        """Read what :meth:`to_dict` wrote, or what a schema file holds; refuse with all reasons.
+
+        ``missing`` beside ``target`` is what missing cells count as in every column that does not
+        say it itself.
+        """
+        problems = _Problems(source)
+        declared = checked_form(found, source)
+        target = problems.of(None, _target, declared["target"])
+        default = declared.get("missing")
+        columns: dict[str, Column] = {}
+        for name, one in declared["columns"].items():
+            column = problems.of(name, _column, one, default)
+            if column is not None:
+                columns[name] = column
+        most = declared.get("max_records_per_person", 1)
+        problems.of(None, checks.whole, "max_records_per_person", most)
+        problems.refuse_if_any()
+        assert target is not None
+        return cls(target, columns, most)
 
     @classmethod
-    def from_toml(cls, text: str) -> Schema:
+    def from_toml(cls, text: str, *, source: str = "the schema") -> Schema:
         """Read a schema file."""
+        return cls.from_dict(declared_in(text, source), source=source)
+
+
+class _Problems:
+    """What is wrong with a declaration, so that it can all be said at once."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.columns: dict[str, list[str]] = {}
+
+    def of(self, column: str | None, read: Callable[..., Read], *what: Any) -> Read | None:
+        """Return what could be read; keep the reason if it could not."""
         try:
-            return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidInput(f"the schema is no TOML: {error}") from None
+            return read(*what)
+        except InvalidInput as problem:
+            self.add(column, str(problem))
+            return None
+
+    def add(self, column: str | None, reason: str) -> None:
+        """Keep a reason, once for all columns that share it."""
+        self.columns.setdefault(reason, []).extend([] if column is None else [column])
+
+    def refuse_if_any(self) -> None:
+        """Refuse with every reason."""
+        said = [
+            f"{_named(names)}: {text}" if names else text for text, names in self.columns.items()
+        ]
+        if len(said) == 1:
+            raise InvalidInput(f"{self.source}: {said[0]}")
+        if said:
+            listed = "; ".join(f"({place}) {text}" for place, text in enumerate(said, 1))
+            raise InvalidInput(f"{self.source} has {len(said)} problems: {listed}")
 
 
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
+def _named(names: list[str]) -> str:
+    shown = ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" * (len(names) > 12))
+    return f"column {shown}" if len(names) == 1 else f"columns {shown}"
 
 
-def _target(found: dict[str, Any]) -> Target:
+def declared_in(text: str, source: str) -> Declared:
+    """Return what a schema file declares, as it stands there."""
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{source} is no TOML: {error}") from None
+    return checked_form(found, source)
+
+
+def checked_form(found: Any, source: str) -> Declared:
+    """Return a declaration with its tables ``target`` and ``columns``, refusing other forms."""
+    if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
+        raise InvalidInput(f"{source} needs a [target] table with column = '...'")
+    columns = found.get("columns", {})
+    if not isinstance(columns, dict):
+        raise InvalidInput(f"{source} must list its columns as tables [columns.NAME]")
+    unknown = sorted(set(found) - {"target", "columns", "missing", "max_records_per_person"})
+    if unknown:
+        raise InvalidInput(f"{source}: there is no field {unknown[0]!r} beside [target]")
+    return {**found, "columns": {str(name): one for name, one in columns.items()}}
+
+
+def overridden(declared: Declared, options: Declared) -> Declared:
+    """Return a declaration in which options have the last word.
+
+    An option about a column replaces what the file says about it, but not what its missing cells
+    count as; an option that names another target starts its description anew.
+    """
+    target, said = declared.get("target", {}), options.get("target", {})
+    if said.get("column", target.get("column")) != target.get("column"):
+        target = {}
+    if said.keys() & {"classes", "low", "high"}:
+        target = {key: value for key, value in target.items() if key == "column"}
+    target = {**target, **said}
+    columns = dict(declared.get("columns", {}))
+    for name, one in options.get("columns", {}).items():
+        before = columns.get(name, {})
+        if "kind" not in one:
+            columns[name] = {**before, **one}
+        elif one["kind"] == "ignored" or "missing" not in before:
+            columns[name] = one
+        else:
+            columns[name] = {"missing": before["missing"], **one}
+    columns.pop(target.get("column"), None)
+    stated = {key: value for key, value in options.items() if value is not None}
+    return {**declared, **stated, "target": target, "columns": columns}
+
+
+def completed(
+    declared: Declared, types: Mapping[str, CellKind], *, source: str, data: str
+) -> Schema:
+    """Return a schema for every column of a table, from what was declared and the columns' types.
+
+    Text that nobody described is hashed, true and false stay what they are, and what looks like an
+    identifier is left out. Numbers and dates need a public range. ``source`` and ``data`` name the
+    files in refusals.
+    """
+    problems = _Problems(source)
+    declared = checked_form(declared, source)
+    target, columns = declared["target"], declared["columns"]
+    name = target.get("column")
+    listed = ", ".join(map(repr, list(types)[:12]))
+    if name is None:
+        problems.add(None, f"say which column to predict: --target, one of {listed}")
+    elif name not in types:
+        problems.add(None, f"{data} has no column {name!r} to predict; it has {listed}")
+    elif types[name] == "number" and not target.keys() & {"classes", "low", "high"}:
+        problems.add(
+            None,
+            f"the target {name!r} is a number: say --target-bound LOW:HIGH (a public range), or "
+            "--classes A,B if its numbers are classes",
+        )
+    for absent in columns.keys() - types.keys():
+        problems.add(absent, f"{data} has no column of that name; it has {listed}")
+    default = declared.get("missing")
+    found: dict[str, Column] = {}
+    for column in (one for one in types if one != name):
+        known = columns.get(column, {})
+        stated = {**_by_default(column, types[column]), **known} if "kind" not in known else known
+        read = problems.of(column, _column, stated, default)
+        if read is not None:
+            found[column] = read
+    known_target = problems.of(None, _target, target) if name is not None else None
+    most = declared.get("max_records_per_person", 1)
+    problems.of(None, checks.whole, "max_records_per_person", most)
+    problems.refuse_if_any()
+    assert known_target is not None
+    return Schema(known_target, found, most)
+
+
+def _by_default(name: str, kind: CellKind) -> Declared:
+    """Return what to do with a column of which nothing is known but its name and its type."""
+    if looks_like_identifier(name):
+        return {"kind": "ignored"}
+    match kind:
+        case "text":
+            return {"kind": "hashed"}
+        case "boolean":
+            return {"kind": "boolean"}
+        case "number":
+            return {"kind": "numeric"}
+        case "date":
+            return {"kind": "date"}
+
+
+def _stated(column: Column) -> Declared:
+    """Return a column's declaration as JSON-ready data."""
+    found: Declared = {"kind": _NAMES[type(column)]}
+    for field in fields(column):
+        value = getattr(column, field.name)
+        if value is not None:
+            plain = list(value) if isinstance(value, tuple) else value
+            found[field.name] = plain.isoformat() if isinstance(plain, date) else plain
+    return found
+
+
+def _target(found: Declared) -> Target:
     name = found.get("column")
     if not isinstance(name, str):
-        raise InvalidInput("the schema's [target] lacks column = '...'")
+        raise InvalidInput("[target] lacks column = '...'")
     unknown = set(found) - {"column", "classes", "low", "high"}
     if unknown:
-        raise InvalidInput(f"the schema's [target] has no field {sorted(unknown)[0]!r}")
+        raise InvalidInput(f"[target] has no field {sorted(unknown)[0]!r}")
+    ends: Declared = {key: found[key] for key in ("low", "high") if key in found}
     classes = found.get("classes")
-    bounds = None
-    if "low" in found or "high" in found:
-        bounds = _range(name, found)
-    if classes is not None and not isinstance(classes, list):
+    if classes is not None and not isinstance(classes, list | tuple):
         raise InvalidInput("the target's classes must be a list")
-    return Target(name, None if classes is None else tuple(map(str, classes)), bounds)
+    return Target(
+        name,
+        classes=None if classes is None else tuple(map(str, classes)),
+        bounds=_range(Numeric, ends) if ends else None,
+    )
 
 
-def _column(name: str, found: Any) -> Column:
+def _column(found: Any, missing: Any) -> Column:
+    """Read what is declared about a column; ``missing`` is what counts unless it says so itself."""
     kind = found.get("kind") if isinstance(found, dict) else None
-    if kind not in KINDS:
-        raise InvalidInput(f"column {name!r} needs kind = one of {', '.join(KINDS)}; got {kind!r}")
-    fields = {key: value for key, value in found.items() if key != "kind"}
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise InvalidInput(f"needs kind = one of {', '.join(KINDS)}; got {kind!r}")
+    stated = {key: value for key, value in found.items() if key != "kind"}
+    if kind == "ignored":
+        return Ignored()
+    if missing is not None:
+        stated.setdefault("missing", missing)
+    unknown = sorted(set(stated) - {field.name for field in fields(KINDS[kind])})
+    if unknown:
+        raise InvalidInput(f"kind = {kind!r} has no field {unknown[0]!r}")
     if kind == "numeric":
-        return _range(name, fields)
-    try:
-        if kind == "categories":
-            return Categories(tuple(fields.pop("categories", ())), **fields)
-        return KINDS[kind](**fields)
-    except (TypeError, InvalidInput) as error:
-        raise InvalidInput(f"column {name!r}: {error}") from None
+        return _range(Numeric, stated)
+    if kind == "date":
+        return _range(Day, stated)
+    if kind == "categories":
+        stated["categories"] = tuple(stated.get("categories", ()))
+    return KINDS[kind](**stated)
 
 
-def _range(name: str, found: dict[str, Any]) -> Numeric:
-    ends = [found.get(end, UNKNOWN) for end in ("low", "high")]
-    if UNKNOWN in ends:
+def _range(kind: type[Range], stated: Declared) -> Range:
+    if UNKNOWN in (stated.get("low", UNKNOWN), stated.get("high", UNKNOWN)):
         raise InvalidInput(
-            f"column {name!r} is numeric and has no public range: fill in low and high from what "
-            "is known about it, never from these data, or set kind = 'ignored'"
+            "no public range is known: state low and high (--bounds COLUMN=LOW:HIGH) from what is "
+            "known about it, never from these data, or leave it out (kind = 'ignored', --ignore)"
         )
-    try:
-        return Numeric(*ends)
-    except InvalidInput as error:
-        raise InvalidInput(f"column {name!r}: {error}") from None
+    return kind(**stated)
 
 
-def draft(types: Mapping[str, str], target: str) -> str:
-    """Return a schema file for a person to complete, from names and types ("number" or "text").
+def draft(types: Mapping[str, CellKind], target: str, *, data: str = "the file") -> str:
+    """Return a schema file for a person to complete, from names and types of columns alone.
 
     >>> print(draft({"age": "number", "income": "text"}, "income").splitlines()[-4])
     [columns."age"]
     """
     if target not in types:
-        raise InvalidInput(
-            f"there is no column {target!r}; the file has {', '.join(map(repr, types))}"
-        )
+        raise InvalidInput(f"{data} has no column {target!r}; it has {', '.join(map(repr, types))}")
     lines = [
         "# What is publicly known about the table. Fill in every '?' from general knowledge,",
-        "# never by looking at the private data. Kinds: numeric (low, high), categories",
-        "# (categories), hashed (buckets), ignored.",
+        "# never by looking at the private data. Kinds: numeric (low, high), date (low, high),",
+        "# boolean, categories (categories), hashed (buckets), ignored.",
         "",
         "# Most rows of one person; the privacy of all of them together is what is protected.",
         "max_records_per_person = 1",
+        "# What missing cells count as, here or in a column: 'zero' (the middle of the range, no",
+        "# category), 'indicator' (zero, and one more feature), or a value that is public.",
+        "# Without it they are refused.",
+        f"# missing = '{INDICATOR}'",
         "",
         "[target]",
         f"column = {_quoted(target)}",
@@ -251,22 +524,28 @@ def draft(types: Mapping[str, str], target: str) -> str:
     if types[target] == "number":
         lines += [
             "# A number with a public range; for classes write classes = [...] instead.",
-            f"low = {_quoted(UNKNOWN)}",
-            f"high = {_quoted(UNKNOWN)}",
+            *_unknown_range(),
         ]
     else:
         lines += ["# Declare the classes; without them those in the data are used, which leaks."]
         lines += ["# classes = ['no', 'yes']"]
-    for name, kind in types.items():
+    for name, cells in types.items():
         if name == target:
             continue
+        stated = _by_default(name, cells)
         lines += ["", f"[columns.{_quoted(name)}]"]
-        if kind == "number":
-            lines += ['kind = "numeric"', f"low = {_quoted(UNKNOWN)}"]
-            lines += [f"high = {_quoted(UNKNOWN)}"]
-        else:
-            lines += ['kind = "hashed"', f"buckets = {DEFAULT_BUCKETS}"]
+        if stated["kind"] == "ignored":
+            lines += ["# By its name an identifier, which a model should not see."]
+        lines += [f"kind = {_quoted(stated['kind'])}"]
+        if stated["kind"] in ("numeric", "date"):
+            lines += _unknown_range()
+        if stated["kind"] == "hashed":
+            lines += [f"buckets = {DEFAULT_BUCKETS}"]
     return "\n".join(lines) + "\n"
+
+
+def _unknown_range() -> list[str]:
+    return [f"low = {_quoted(UNKNOWN)}", f"high = {_quoted(UNKNOWN)}"]
 
 
 def _quoted(text: str) -> str:

@@ -1,85 +1,225 @@
-"""Tables from CSV and Parquet files, and their cells as numbers, one row at a time.
+"""Tables from CSV and Parquet files or frames, and their cells as numbers, one row at a time.
 
-A file is refused in one line if there is anything wrong with it; no message quotes a cell.
+A file is refused in one line if there is anything wrong with it. The line says which file, row and
+column, and never shows a cell. Rows are counted from 1, below the header.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.errors import InvalidInput
-from dplateau.ground.types import FloatArray
-from dplateau.tables.schema import Categories, Column, Hashed, Ignored, Numeric, Schema
+from dplateau.errors import InvalidInput, MissingExtra
+from dplateau.ground.types import BoolArray, FloatArray
+from dplateau.tables.schema import (
+    INDICATOR,
+    ZERO,
+    Boolean,
+    Categories,
+    CellKind,
+    Column,
+    Day,
+    Hashed,
+    Ignored,
+    Numeric,
+    Schema,
+)
 
 LONGEST_CELL = 100_000
+# Cells that say that nothing is there, unless a category of that name is declared.
+MISSING = ("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL")
+SEPARATORS = (",", ";", "\t", "|")
 _BLOCK = 1 << 24
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A column: numbers (NaN where nothing is), or texts (None where nothing is).
+
+    Dates are numbers of days since 1970, booleans 0 and 1.
+    """
+
+    kind: CellKind
+    values: npt.NDArray[Any]
+
+    def texts(self) -> list[str | None]:
+        """Return the cells as categories have them."""
+        if self.kind == "text":
+            found: list[str | None] = self.values.tolist()
+            return found
+        return [None if np.isnan(value) else self._text(value) for value in self.values.tolist()]
+
+    def _text(self, value: float) -> str:
+        if self.kind == "boolean":
+            return "true" if value else "false"
+        if self.kind == "date":
+            return date.fromordinal(_EPOCH + int(np.floor(value))).isoformat()
+        # 1.0 and 1 are the same category.
+        whole = abs(value) < 1e15 and value == int(value)
+        return str(int(value)) if whole else repr(value)
+
+
+@dataclass(frozen=True, eq=False)
 class Table:
-    """Columns by name: arrays of numbers, or of text (None where a cell is empty)."""
+    """Columns by name, and where they come from."""
 
-    columns: Mapping[str, npt.NDArray[Any]]
+    columns: Mapping[str, Cells]
     path: str
 
     @property
     def n_rows(self) -> int:
         """Return the number of rows."""
-        return len(next(iter(self.columns.values()))) if self.columns else 0
+        return len(next(iter(self.columns.values())).values) if self.columns else 0
 
-    def types(self) -> dict[str, str]:
-        """Return "number" or "text" for every column."""
-        return {
-            name: "number" if column.dtype.kind == "f" else "text"
-            for name, column in self.columns.items()
-        }
+    def types(self) -> dict[str, CellKind]:
+        """Return the kind of every column's cells."""
+        return {name: cells.kind for name, cells in self.columns.items()}
 
-    def part(self, rows: npt.NDArray[np.intp]) -> Table:
+    def part(self, rows: npt.NDArray[Any]) -> Table:
         """Return some of the rows."""
-        return Table({name: column[rows] for name, column in self.columns.items()}, self.path)
+        columns = {name: Cells(one.kind, one.values[rows]) for name, one in self.columns.items()}
+        return Table(columns, self.path)
+
+    def cells(self, name: str) -> Cells:
+        """Return a column, or refuse."""
+        if name not in self.columns:
+            known = ", ".join(map(repr, list(self.columns)[:20]))
+            raise InvalidInput(f"{self.path} has no column {name!r}; it has {known}")
+        return self.columns[name]
 
 
-def read_table(path: Path) -> Table:
-    """Read a CSV file (UTF-8, with a header) or a Parquet file."""
+# --- reading -------------------------------------------------------------------------------------
+
+
+def read_table(path: Path, *, separator: str | None = None, decimal: str = ".") -> Table:
+    """Read a CSV file (UTF-8, with a header) or a Parquet file.
+
+    The separator is by default the one of comma, semicolon, tab and bar that the header has most
+    of. Empty cells and NA are missing values.
+    """
+    if path.is_dir():
+        raise InvalidInput(f"cannot read {path}: it is a folder; give a CSV or Parquet file")
     if not path.is_file():
         raise InvalidInput(f"cannot read {path}: there is no such file")
-    found = _parquet(path) if path.suffix.lower() in (".parquet", ".pq") else _csv(path)
-    names = [str(name) for name in found.column_names]
-    _check_names(names, path)
+    if path.suffix.lower() in (".parquet", ".pq"):
+        found = _parquet(path)
+    else:
+        found = _csv(path, separator, decimal)
     if found.num_rows == 0:
         raise InvalidInput(f"{path} has a header but no rows")
-    return Table(
-        {name: _array(found.column(i), name, path) for i, name in enumerate(names)}, str(path)
-    )
+    return _table(found, str(path))
 
 
-def _csv(path: Path) -> Any:
+def as_table(data: Any, *, name: str = "the table") -> Table:
+    """Return a table that a path, a pandas or polars frame or a mapping of columns stands for."""
+    if isinstance(data, Table):
+        return data
+    if isinstance(data, str | Path):
+        return read_table(Path(data))
     arrow = _arrow()
-    from pyarrow import csv
+    if not hasattr(data, "columns") and not isinstance(data, Mapping):
+        raise InvalidInput(
+            f"{name} must be a path, a frame or a mapping of columns; got {type(data).__name__}"
+        )
+    columns, trouble = {}, None
+    for column in data if isinstance(data, Mapping) else list(data.columns):
+        try:
+            columns[str(column)] = _arrow_column(data[column])
+        except Exception:
+            # What Arrow says may quote a cell, and so would an exception chained to it.
+            trouble = str(column)
+            break
+    if trouble is not None:
+        raise InvalidInput(f"{name}: column {trouble!r} mixes types, or holds what is no cell")
+    return _table(arrow.table(columns), name)
+
+
+def _arrow_column(values: Any) -> Any:
+    arrow = _arrow()
+    if hasattr(values, "to_arrow"):
+        return values.to_arrow()
+    return arrow.array(values, from_pandas=True)
+
+
+def _csv(path: Path, separator: str | None, decimal: str) -> Any:
+    arrow = _arrow()
+    from pyarrow import csv as arrow_csv
 
     if path.stat().st_size == 0:
         raise InvalidInput(f"{path} is empty")
-    # Only an empty cell is a missing value: text such as "NA" may be a name.
-    convert = csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-    reading = csv.ReadOptions(block_size=_BLOCK)
-    try:
-        return csv.read_csv(
-            path,
-            read_options=reading,
-            convert_options=convert,
-            parse_options=csv.ParseOptions(newlines_in_values=True),
+    parse = arrow_csv.ParseOptions(
+        delimiter=_separator(path) if separator is None else _character("separator", separator),
+        newlines_in_values=True,
+    )
+    reading = arrow_csv.ReadOptions(block_size=_BLOCK)
+    options: dict[str, Any] = {
+        "null_values": list(MISSING),
+        "strings_can_be_null": False,
+        "decimal_point": _character("decimal", decimal),
+    }
+
+    def read(**more: Any) -> Any:
+        convert = arrow_csv.ConvertOptions(**options, **more)
+        return arrow_csv.read_csv(
+            path, read_options=reading, convert_options=convert, parse_options=parse
         )
+
+    try:
+        try:
+            return read()
+        except arrow.ArrowInvalid as error:
+            if "conversion error" not in str(error):
+                raise
+            # A later block has cells of another type than the first: all is text then, and what
+            # is a number throughout becomes one again.
+            names = arrow_csv.open_csv(path, read_options=reading, parse_options=parse).schema.names
+            return _with_numbers(read(column_types=dict.fromkeys(names, arrow.string())))
     except (arrow.ArrowInvalid, UnicodeDecodeError) as error:
-        raise InvalidInput(f"cannot read {path} as CSV: {_reason(error)}") from None
+        reason = _reason(error)
     except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror or error}") from None
+        raise InvalidInput(f"cannot read {path}: {error.strerror or 'it failed'}") from None
+    # Outside the handler: a chained exception would keep the cells that the first one quoted.
+    raise InvalidInput(f"cannot read {path} as CSV: {reason}")
+
+
+def _separator(path: Path) -> str:
+    """Return the separator that the header has most of; the rows are not looked at."""
+    with path.open("rb") as file:
+        header = file.readline(LONGEST_CELL)
+    outside = b"".join(header.split(b'"')[::2])
+    return max(SEPARATORS, key=lambda separator: outside.count(separator.encode()))
+
+
+def _character(name: str, value: str) -> str:
+    named = {"tab": "\t", "\\t": "\t"}.get(value, value)
+    if len(named) != 1:
+        raise InvalidInput(f"{name} must be one character (or tab); got {value!r}")
+    return named
+
+
+def _with_numbers(found: Any) -> Any:
+    arrow = _arrow()
+    from pyarrow import compute
+
+    for place, name in enumerate(found.column_names):
+        column = found.column(place)
+        absent = compute.is_in(column, value_set=arrow.array(MISSING))
+        try:
+            numbers = compute.if_else(absent, None, column).cast("float64")
+        except arrow.ArrowInvalid:
+            continue
+        found = found.set_column(place, name, numbers)
+    return found
 
 
 def _reason(error: Exception) -> str:
@@ -103,59 +243,100 @@ def _parquet(path: Path) -> Any:
     try:
         return parquet.read_table(path)
     except (arrow.ArrowInvalid, OSError):
-        raise InvalidInput(f"cannot read {path}: it is no Parquet file") from None
+        pass
+    raise InvalidInput(f"cannot read {path}: it is no Parquet file")
 
 
 def _arrow() -> Any:
     try:
         import pyarrow
-    except ModuleNotFoundError:
-        raise InvalidInput("reading tables needs pyarrow: pip install 'dplateau[all]'") from None
+    except ImportError:
+        raise MissingExtra("tables need pyarrow: pip install 'dplateau[all]'") from None
     return pyarrow
 
 
-def _check_names(names: list[str], path: Path) -> None:
+def _table(found: Any, path: str) -> Table:
+    names = [str(name) for name in found.column_names]
     if "" in names:
         raise InvalidInput(f"{path}: column {names.index('') + 1} has no name")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInput(f"{path} has two columns named {twice[0]!r}; names must differ")
+    columns = {name: _cells(found.column(i), name, path) for i, name in enumerate(names)}
+    return Table(columns, path)
 
 
-def _array(column: Any, name: str, path: Path) -> npt.NDArray[Any]:
+def _cells(column: Any, name: str, path: str) -> Cells:
     from pyarrow import compute, types
 
     kind = column.type
     if types.is_dictionary(kind):
         column = column.cast(kind.value_type)
         kind = column.type
-    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind):
-        numbers: npt.NDArray[Any] = column.cast("float64").to_numpy()
-        return numbers.astype(float)
+    if types.is_boolean(kind):
+        return Cells("boolean", _floats(column))
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return Cells("number", _floats(column))
     if types.is_null(kind):
-        return np.full(len(column), np.nan)
+        return Cells("number", np.full(len(column), np.nan))
+    if types.is_date(kind) or types.is_timestamp(kind):
+        moments = _floats(column.cast("timestamp[us]").cast("int64"))
+        return Cells("date", moments / (86_400 * 1e6))
     try:
         text = column.cast("string")
     except (_arrow().ArrowInvalid, _arrow().ArrowNotImplementedError):
+        text = None
+    if text is None:
         raise InvalidInput(
             f"{path}: column {name!r} is neither numbers nor UTF-8 text; convert its encoding first"
-        ) from None
+        )
     longest = compute.max(compute.utf8_length(text)).as_py() or 0
     if longest > LONGEST_CELL:
         raise InvalidInput(
             f"{path}: column {name!r} has a cell of more than {LONGEST_CELL} characters"
         )
-    return np.array(text.to_pylist(), dtype=object)
+    return Cells("text", np.array(text.to_pylist(), dtype=object))
+
+
+def _floats(column: Any) -> FloatArray:
+    """Return numbers, NaN where nothing is."""
+    numbers: npt.NDArray[Any] = column.cast("float64", safe=False).to_numpy()
+    return numbers.astype(float)
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def written(columns: Mapping[str, Sequence[Any]], suffix: str) -> bytes:
+    """Return columns as the content of a CSV or a Parquet file, as the file's name ends."""
+    if suffix in (".parquet", ".pq"):
+        arrow = _arrow()
+        from pyarrow import parquet
+
+        sink = arrow.BufferOutputStream()
+        parquet.write_table(arrow.table({name: list(one) for name, one in columns.items()}), sink)
+        content: bytes = sink.getvalue().to_pybytes()
+        return content
+    if suffix not in ("", ".csv", ".txt"):
+        raise InvalidInput(f"tables are written as .csv or .parquet; got a name with {suffix!r}")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode()
+
+
+# --- encoding ------------------------------------------------------------------------------------
 
 
 def encode_features(table: Table, schema: Schema) -> FloatArray:
     """Return one row of features for each row of the table.
 
-    Numbers are cut to their public range and mapped to [-1, 1]; a category becomes a one among
-    zeros. A row's features depend on that row and the schema alone.
+    Numbers and dates are cut to their public range and mapped to [-1, 1]; a category becomes a one
+    among zeros. A row's features depend on that row and the schema alone.
     """
     parts = [
-        _encoded(_column(table, name), name, column)
+        _encoded(table, name, column)
         for name, column in schema.columns.items()
         if not isinstance(column, Ignored)
     ]
@@ -164,76 +345,200 @@ def encode_features(table: Table, schema: Schema) -> FloatArray:
     return np.hstack(parts)
 
 
-def _column(table: Table, name: str) -> npt.NDArray[Any]:
-    if name not in table.columns:
-        known = ", ".join(map(repr, list(table.columns)[:20]))
-        raise InvalidInput(f"{table.path} has no column {name!r}; it has {known}")
-    return table.columns[name]
+def _encoded(table: Table, name: str, column: Column) -> FloatArray:
+    match column:
+        case Numeric(low, high, missing):
+            return _scaled(table, name, _numbers(table, name), low, high, missing)
+        case Day(low, high, missing):
+            as_number: Any = missing
+            if missing is not None and missing not in (ZERO, INDICATOR):
+                as_number = _since_epoch(date.fromisoformat(missing))
+            days = _days(table, name)
+            return _scaled(table, name, days, _since_epoch(low), _since_epoch(high), as_number)
+        case Boolean(missing):
+            return _with_missing(table, name, _truths(table, name)[:, None], missing)
+        case Categories(categories, missing):
+            places = {category: place for place, category in enumerate(categories)}
+            texts = _texts(table, name, missing, known=categories)
+            chosen = [None if text is None else places.get(text, -1) for text in texts]
+            return _one_hot(chosen, len(categories), missing)
+        case Hashed(buckets, missing):
+            texts = _texts(table, name, missing)
+            # The column's name goes in, so that equal values of two columns need not share a
+            # bucket.
+            chosen = [
+                None if text is None else zlib.crc32(f"{name}={text}".encode()) % buckets
+                for text in texts
+            ]
+            return _one_hot(chosen, buckets, missing)
+        case Ignored():
+            return np.zeros((table.n_rows, 0))
 
 
-def _encoded(values: npt.NDArray[Any], name: str, column: Column) -> FloatArray:
-    if isinstance(column, Numeric):
-        low, high = column.low, column.high
-        cut = np.clip(_numbers(values, name), low, high)
-        return (2 * (cut - low) / (high - low) - 1)[:, None]
-    texts = _texts(values, name)
-    if isinstance(column, Categories):
-        places = {category: place for place, category in enumerate(column.categories)}
-        return _one_hot([places.get(text, -1) for text in texts], column.width)
-    assert isinstance(column, Hashed)
-    # The column's name goes in, so that equal values of two columns need not share a bucket.
-    return _one_hot(
-        [zlib.crc32(f"{name}={t}".encode()) % column.buckets for t in texts], column.width
-    )
+def _scaled(
+    table: Table, name: str, values: FloatArray, low: float, high: float, missing: Any
+) -> FloatArray:
+    if missing not in (None, ZERO, INDICATOR):
+        values = np.where(np.isnan(values), missing, values)
+        missing = None
+    mapped = 2 * (np.clip(values, low, high) - low) / (high - low) - 1
+    return _with_missing(table, name, mapped[:, None], missing)
 
 
-def _one_hot(places: list[int], width: int) -> FloatArray:
-    found = np.zeros((len(places), width))
-    chosen = np.array(places)
+def _with_missing(table: Table, name: str, values: FloatArray, missing: Any) -> FloatArray:
+    """Return one column of features with missing cells as zeros, and the indicator if asked."""
+    absent = np.isnan(values[:, 0])
+    if missing is None:
+        _refuse_missing(table, name, absent)
+        return values
+    if isinstance(missing, bool):
+        return np.where(absent[:, None], float(missing), values)
+    filled = np.where(absent[:, None], 0.0, values)
+    return np.hstack([filled, absent[:, None]]) if missing == INDICATOR else filled
+
+
+def _one_hot(places: Sequence[int | None], width: int, missing: Any) -> FloatArray:
+    """Return a one among zeros; no one for -1 (an unknown category) and None (a missing cell)."""
+    found = np.zeros((len(places), width + (missing == INDICATOR)))
+    chosen = np.array([-1 if place is None else place for place in places])
     rows = np.flatnonzero(chosen >= 0)
     found[rows, chosen[rows]] = 1.0
+    if missing == INDICATOR:
+        found[:, width] = [place is None for place in places]
     return found
 
 
-def _numbers(values: npt.NDArray[Any], name: str) -> FloatArray:
-    if values.dtype.kind != "f":
+def _numbers(table: Table, name: str) -> FloatArray:
+    """Return numbers, NaN where a cell is missing."""
+    cells = table.cells(name)
+    if cells.kind == "date":
+        raise InvalidInput(f"{table.path}: column {name!r} holds dates; declare kind = 'date'")
+    if cells.kind != "text":
+        values: FloatArray = cells.values
+    else:
+        values = _parsed(table, name, _as_float, "text where a number is declared")
+    infinite = np.isinf(values)
+    if infinite.any():
+        raise InvalidInput(f"{_first(table, name, infinite)} holds an infinite number")
+    return values
+
+
+def _days(table: Table, name: str) -> FloatArray:
+    cells = table.cells(name)
+    if cells.kind == "date":
+        days: FloatArray = np.floor(cells.values)
+        return days
+    if cells.kind == "text":
+        return _parsed(table, name, _as_day, "no date of the form 1999-12-31")
+    raise InvalidInput(f"{table.path}: column {name!r} is declared as dates but holds numbers")
+
+
+def _truths(table: Table, name: str) -> FloatArray:
+    cells = table.cells(name)
+    if cells.kind in ("boolean", "number"):
+        odd = ~(np.isnan(cells.values) | np.isin(cells.values, (0.0, 1.0)))
+        if odd.any():
+            raise InvalidInput(f"{_first(table, name, odd)} is neither 0 nor 1, true nor false")
+        values: FloatArray = cells.values
+        return values
+    return _parsed(table, name, _as_truth, "neither true nor false, yes nor no")
+
+
+def _parsed(table: Table, name: str, read: Any, otherwise: str) -> FloatArray:
+    """Return the texts of a column as numbers; the first that is none is refused by its place."""
+    found = np.empty(table.n_rows)
+    for row, text in enumerate(table.cells(name).texts()):
+        number = np.nan if text is None or text.strip() in MISSING else read(text)
+        if number is None:
+            raise InvalidInput(f"{_place(table, name, row)} holds {otherwise}")
+        found[row] = number
+    return found
+
+
+def _as_float(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _since_epoch(day: date) -> float:
+    return float(day.toordinal() - _EPOCH)
+
+
+def _as_day(text: str) -> float | None:
+    try:
+        return _since_epoch(datetime.fromisoformat(text.strip()))
+    except ValueError:
+        return None
+
+
+def _as_truth(text: str) -> float | None:
+    word = text.strip().lower()
+    if word in ("true", "yes", "y", "t", "1"):
+        return 1.0
+    return 0.0 if word in ("false", "no", "n", "f", "0") else None
+
+
+def _texts(
+    table: Table, name: str, missing: str | None, *, known: Sequence[str] = ()
+) -> list[str | None]:
+    """Return texts, None where a cell is missing and that is declared."""
+    silent = set(MISSING) - set(known)
+    texts = [None if text in silent else text for text in table.cells(name).texts()]
+    if missing is None:
+        _refuse_missing(table, name, np.array([text is None for text in texts], dtype=bool))
+    if missing in (None, ZERO, INDICATOR):
+        return texts
+    return [missing if text is None else text for text in texts]
+
+
+def _refuse_missing(table: Table, name: str, absent: BoolArray) -> None:
+    if absent.any():
         raise InvalidInput(
-            f"column {name!r} is declared numeric but holds text; declare categories or buckets"
+            f"{_first(table, name, absent)} is missing: declare what missing cells count as "
+            f"(--missing {name}=zero, {name}=indicator or a public value; in a schema file "
+            "missing = ...), or fill them in first"
         )
-    if not np.all(np.isfinite(values)):
-        raise InvalidInput(f"column {name!r} has missing or infinite numbers; fill them in first")
-    return values.astype(float)
 
 
-def _texts(values: npt.NDArray[Any], name: str) -> list[str]:
-    if values.dtype.kind == "f":
-        return [_short(value) for value in values.tolist()]
-    if any(value is None for value in values):
-        raise InvalidInput(f"column {name!r} has missing values; fill them in first")
-    return [str(value) for value in values]
+def _first(table: Table, name: str, bad: BoolArray) -> str:
+    return _place(table, name, int(np.argmax(bad)))
 
 
-def _short(value: float) -> str:
-    """Return a number as a category: 1.0 and 1 are the same."""
-    return (
-        str(int(value))
-        if value == value and abs(value) < 1e15 and value == int(value)
-        else repr(value)
-    )
+def _place(table: Table, name: str, row: int) -> str:
+    return f"{table.path}: row {row + 1} of column {name!r}"
 
 
 def encode_target(table: Table, schema: Schema) -> npt.NDArray[Any]:
     """Return the classes as text, or the numbers."""
     target = schema.target
-    values = _column(table, target.column)
     if target.bounds is not None:
-        return _numbers(values, target.column)
-    texts = np.array(_texts(values, target.column))
-    if target.classes is not None and not np.all(np.isin(texts, target.classes)):
+        numbers = _numbers(table, target.column)
+        _refuse_missing_target(table, target.column, np.isnan(numbers))
+        return numbers
+    classes = target.classes
+    silent = set(MISSING) - set(classes or ())
+    texts = [None if text in silent else text for text in table.cells(target.column).texts()]
+    _refuse_missing_target(table, target.column, np.array([t is None for t in texts], dtype=bool))
+    found = np.array(texts, dtype=str)
+    if classes is not None:
+        strange = ~np.isin(found, classes)
+        if strange.any():
+            raise InvalidInput(
+                f"{_first(table, target.column, strange)}, the target, is none of the declared "
+                f"classes {', '.join(map(repr, classes))}"
+            )
+    elif len(np.unique(found)) < 2:
         raise InvalidInput(
-            f"the target {target.column!r} has values that are none of the declared classes "
-            f"{', '.join(map(repr, target.classes))}"
+            f"{table.path}: the target {target.column!r} has one class only; two are needed"
         )
-    if target.classes is None and len(np.unique(texts)) < 2:
-        raise InvalidInput(f"the target {target.column!r} has one class only; two are needed")
-    return texts
+    return found
+
+
+def _refuse_missing_target(table: Table, name: str, absent: BoolArray) -> None:
+    if absent.any():
+        raise InvalidInput(
+            f"{_first(table, name, absent)}, the target, is missing; leave such rows out, row by "
+            "row, before training"
+        )

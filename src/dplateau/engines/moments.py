@@ -1,0 +1,125 @@
+"""Second moments of rows with noise: one step of noisy gradient descent, as far as privacy goes.
+
+The average of x x^T over all records is what one full-batch step from zero, with learning rate 1,
+makes of the losses -<W, x x^T>, whose gradients are at most feature_norm^2 long in the Frobenius
+norm. So a :func:`~dplateau.algorithms.NoisyGD` of one step describes the release, every bound and
+the verifier speak about it, and nothing new has to be proved. Symmetric p x p matrices with the
+Frobenius norm are a Euclidean space of p (p + 1) / 2 dimensions, in which the diagonal entries and
+sqrt(2) times the others are coordinates: white noise of deviation s there is noise of deviation s
+on the diagonal and of s / sqrt(2) beside it.
+
+**Rounding.** The entries of a row are cut towards zero to multiples of a unit h, which makes no row
+longer. Products are then multiples of h^2, and sums of up to ``ROWS_IN_DOUBLES`` of them are exact
+in doubles whatever their order, sums of all of them in 64-bit integers. What is left is the
+tolerance of the check on rows and the last conversion to doubles; the noise is enlarged by both.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dplateau.algorithms import FullBatch, LossGeometry, NoisyGD, Run
+from dplateau.algorithms.base import Neighbors
+from dplateau.algorithms.schedule import values_over
+from dplateau.engines.randomness import Randomness
+from dplateau.engines.rows import Dense, blocks, check_features, row_norms
+from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
+
+# Entries of a row have so many bits, so that products have twice as many.
+BITS = 16
+ROWS_IN_DOUBLES = 1 << (53 - 2 * BITS)
+# Norms are computed; a row may pass that is longer by this share.
+NORM_ROOM = 1e-9
+
+
+def moments_run(
+    *, n: int, feature_norm: float, noise_multiplier: float, neighbors: Neighbors, group_size: int
+) -> Run:
+    """Describe the release of noisy second moments of n rows of at most that norm.
+
+    >>> run = moments_run(
+    ...     n=100, feature_norm=2.0, noise_multiplier=3.0, neighbors="add_remove", group_size=1
+    ... )
+    >>> run.steps, run.loss.lipschitz, round(run.noise_std, 12)
+    (1, 4.0, 0.12)
+    """
+    return NoisyGD(
+        n=n,
+        steps=1,
+        learning_rate=1.0,
+        noise_multiplier=noise_multiplier,
+        loss=LossGeometry(lipschitz=feature_norm**2, convex=True),
+        neighbors=neighbors,
+        group_size=group_size,
+        release="last",
+    )
+
+
+def noisy_moments(
+    run: Run, rows: Dense, *, feature_norm: float, randomness: Randomness
+) -> FloatArray:
+    """Return the symmetric matrix of averaged second moments, with the noise that ``run`` says.
+
+    Raises
+    ------
+    InvalidInput
+        If the run does not describe this release, or a row is longer than ``feature_norm``.
+    """
+    check_features(rows)
+    n, p = rows.shape
+    _check_describes(run, n, feature_norm)
+    unit = math.ldexp(1.0, math.frexp(feature_norm)[1] - BITS)
+    total = np.zeros((p, p), dtype=np.int64)
+    for part in blocks(n, 8 * p):
+        block = np.asarray(rows[part])
+        # Written so that a norm that is not a number does not pass.
+        if not np.all(row_norms(block) <= feature_norm * (1 + NORM_ROOM)):
+            raise InvalidInput(
+                f"a row is longer than feature_norm={feature_norm:g}, or not finite; use scale_rows"
+            )
+        total += _product(np.trunc(block.astype(np.float64) / unit))
+    slack = 2 * NORM_ROOM + (p + 4) * 2.0**-50 + n * 2.0**-50
+    noise = noise_std_of(run) * (1 + slack) * _symmetric_noise(p, randomness)
+    moments: FloatArray = total.astype(np.float64) * (unit**2 / n) + noise
+    return moments
+
+
+def noise_std_of(run: Run) -> float:
+    """Return the deviation of the noise on the diagonal of the averaged moments."""
+    return float(values_over(run.noise_std, 1)[0])
+
+
+def _product(units: FloatArray) -> Any:
+    """Return the sum of outer products of rows of whole numbers below 2^BITS, exactly."""
+    found = np.zeros((units.shape[1],) * 2, dtype=np.int64)
+    for start in range(0, len(units), ROWS_IN_DOUBLES):
+        rows = units[start : start + ROWS_IN_DOUBLES]
+        found += (rows.T @ rows).astype(np.int64)
+    return found
+
+
+def _symmetric_noise(p: int, randomness: Randomness) -> FloatArray:
+    noise = np.zeros((p, p))
+    noise[np.triu_indices(p, 1)] = randomness.gaussian(p * (p - 1) // 2) * math.sqrt(0.5)
+    noise += noise.T
+    noise[np.diag_indices(p)] = randomness.gaussian(p)
+    return noise
+
+
+def _check_describes(run: Run, n: int, feature_norm: float) -> None:
+    held = feature_norm**2
+    whole = isinstance(run.batches, FullBatch) and run.steps == 1 and run.l2 == 0
+    plain = run.is_plain and run.domain is None and run.noise_kind == "gaussian"
+    if not (whole and plain and run.n == n and run.learning_rate == 1):
+        raise InvalidInput(
+            f"{run.kind} does not describe second moments of {n} rows: use moments_run(n={n}, ...)"
+        )
+    if run.loss is None or not held <= run.loss.lipschitz:
+        raise InvalidInput(
+            f"second moments of rows of norm {feature_norm:g} are up to {held:g} long; describe "
+            "them with moments_run(feature_norm=...)"
+        )

@@ -1,0 +1,420 @@
+"""Where records come from when they do not fit in memory: a closed set of frozen values.
+
+A source yields its records in chunks, in the same order on every pass, and a chunk gives some of
+its rows when it is asked for them: nothing is copied before it is needed. The run declares n; a
+source never counts for it. Four kinds cover what there is:
+
+* ``ArraySource``: arrays, memory-mapped ones above all, in slices;
+* ``ChunkSource``: any iterable of (features, targets); an iterator, which iterates once, serves
+  runs of one pass;
+* ``TableSource``: Parquet files and folders, Arrow tables and datasets, by column names;
+* ``Prepared``: another source with a function applied to its rows, on the fly.
+
+``in_scratch_file`` does the work of the last once instead of on every pass.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, assert_never
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+
+from dplateau.engines.rows import blocks, scale_rows
+from dplateau.errors import InvalidInput
+from dplateau.ground import checks
+from dplateau.ground.types import IntArray
+
+Rows = slice | IntArray
+Part = tuple[Any, npt.NDArray[Any]]
+# A chunk, where the source leaves the choice to us.
+CHUNK_BYTES = 1 << 26
+SUFFIXES = (".parquet", ".pq")
+
+
+class Chunk(Protocol):
+    """Some consecutive records, which become rows when they are asked for."""
+
+    @property
+    def n(self) -> int:
+        """Return how many there are."""
+
+    def rows(self, chosen: Rows) -> Part:
+        """Return features and targets of some of them, counted from the first of the chunk."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """A matrix (memory-mapped, in memory, or CSR) with an array of targets.
+
+    With ``at_most`` there may be fewer rows than the run declares: what is missing counts as absent
+    records. The same holds for the other sources.
+    """
+
+    features: Any
+    targets: Any
+    at_most: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkSource:
+    """An iterable of pairs (features, targets); an iterator is a stream that can be read once."""
+
+    chunks: Iterable[Part]
+    at_most: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class TableSource:
+    """Columns of Parquet files, of folders of them, or of an Arrow table or dataset.
+
+    Parameters
+    ----------
+    data
+        A path or a sequence of paths (a folder stands for the Parquet files below it, in order of
+        their names), a ``pyarrow.Table`` or a ``pyarrow.dataset.Dataset``.
+    features
+        The columns that make a row: numbers, or one column of lists of a fixed size. The rows are
+        float32 if all columns are, else float64.
+    target
+        The column of targets.
+    at_most
+        Whether there may be fewer rows than the run declares.
+    """
+
+    data: Any
+    features: Sequence[str] | str
+    target: str
+    at_most: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A source whose rows pass through ``prepare`` whenever they are read.
+
+    ``prepare(features, targets)`` returns as many rows and targets, each from its own record alone.
+    """
+
+    source: Source
+    prepare: Callable[[Any, Any], Part]
+
+    @property
+    def at_most(self) -> bool:
+        """Return whether there may be fewer rows than the run declares."""
+        return self.source.at_most
+
+
+Source = ArraySource | ChunkSource | TableSource | Prepared
+
+
+def scaled(source: Source, norm: float) -> Prepared:
+    """Return the source with every row scaled down to at most ``norm``, as :func:`scale_rows` does.
+
+    >>> source = scaled(ArraySource(np.array([[3.0, 4.0]]), np.array([1])), norm=1.0)
+    >>> next(chunks_of(source)).rows(slice(None))[0].round(6)
+    array([[0.6, 0.8]])
+    """
+    norm = checks.positive("norm", norm)
+    return Prepared(source, partial(_scale, norm=norm))
+
+
+def _scale(features: Any, targets: Any, norm: float) -> Part:
+    return scale_rows(features, norm), targets
+
+
+def reads_once(source: Source) -> bool:
+    """Return whether the source is a stream, which cannot be read a second time."""
+    match source:
+        case ChunkSource(chunks=chunks):
+            return iter(chunks) is chunks if isinstance(chunks, Iterator) else False
+        case Prepared(source=inner):
+            return reads_once(inner)
+        case ArraySource() | TableSource():
+            return False
+        case _ as unknown:
+            assert_never(unknown)
+
+
+def chunks_of(source: Source, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+    """Start over and yield the source's chunks."""
+    match source:
+        case ArraySource(features=features, targets=targets):
+            return _slices(features, targets, chunk_bytes)
+        case ChunkSource(chunks=chunks):
+            return (_Slice(*_pair(part)) for part in chunks)
+        case TableSource():
+            return _read_ahead(_columns(source, chunk_bytes))
+        case Prepared(source=inner, prepare=prepare):
+            return (_PreparedChunk(chunk, prepare) for chunk in chunks_of(inner, chunk_bytes))
+        case _ as unknown:
+            assert_never(unknown)
+
+
+def is_mapped(array: Any) -> bool:
+    """Return whether an array's memory is a file's."""
+    while array is not None:
+        if isinstance(array, np.memmap | mmap.mmap):
+            return True
+        array = getattr(array, "base", None)
+    return False
+
+
+def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ArraySource:
+    """Return the source's records in a file of their own: read, prepared and stored once.
+
+    Nobody else can open the file (its mode is 0600), and it has no name any more as soon as it is
+    open, so that nothing is left of it once the last array is gone, however the process ends.
+
+    Parameters
+    ----------
+    source
+        Where the records come from; a stream is used up.
+    folder
+        On which disk, if not that of temporary files.
+
+    Raises
+    ------
+    InvalidInput
+        If there are no records, if they are sparse, or if chunks differ in their columns.
+    """
+    with _unlinked(folder) as features, _unlinked(folder) as targets:
+        kinds: set[tuple[int, np.dtype[Any], np.dtype[Any]]] = set()
+        n = 0
+        for chunk in chunks_of(source):
+            for part in blocks(chunk.n, 1, 1 << 14):
+                rows, answers = chunk.rows(part)
+                if issparse(rows):
+                    raise InvalidInput("a scratch file holds dense rows; leave sparse ones as is")
+                kinds.add((rows.shape[1], rows.dtype, answers.dtype))
+                np.ascontiguousarray(rows).tofile(features)
+                np.ascontiguousarray(answers).tofile(targets)
+            n += chunk.n
+        if len(kinds) != 1:
+            raise InvalidInput(
+                f"a scratch file needs records with the same columns and types; got {len(kinds)} "
+                "kinds of chunks"
+            )
+        width, of_rows, of_targets = kinds.pop()
+        features.flush(), targets.flush()
+        return ArraySource(
+            np.memmap(features, of_rows, "r", shape=(n, width)),
+            np.memmap(targets, of_targets, "r", shape=(n,)),
+            at_most=source.at_most,
+        )
+
+
+def _unlinked(folder: str | os.PathLike[str] | None) -> Any:
+    handle, name = tempfile.mkstemp(dir=folder, prefix="dplateau-")
+    os.unlink(name)
+    return os.fdopen(handle, "w+b")
+
+
+@dataclass(frozen=True, eq=False)
+class _Slice:
+    """Records in arrays."""
+
+    features: Any
+    targets: npt.NDArray[Any]
+
+    @property
+    def n(self) -> int:
+        return int(self.features.shape[0])
+
+    def rows(self, chosen: Rows) -> Part:
+        return self.features[chosen], self.targets[chosen]
+
+
+@dataclass(frozen=True, eq=False)
+class _PreparedChunk:
+    """Another chunk, with a function applied to what is taken from it."""
+
+    chunk: Chunk
+    prepare: Callable[[Any, Any], Part]
+
+    @property
+    def n(self) -> int:
+        return self.chunk.n
+
+    def rows(self, chosen: Rows) -> Part:
+        features, targets = self.chunk.rows(chosen)
+        count = features.shape[0]
+        features, targets = self.prepare(features, targets)
+        if not features.shape[0] == len(targets) == count:
+            raise InvalidInput(
+                f"prepare made {features.shape[0]} rows and {len(targets)} targets of {count} "
+                "records; it must keep every one of them"
+            )
+        return features, targets
+
+
+@dataclass(frozen=True, eq=False)
+class _Columns:
+    """Records in columns; rows are put together a block at a time."""
+
+    columns: tuple[npt.NDArray[Any], ...]
+    targets: npt.NDArray[Any]
+    dtype: np.dtype[Any]
+
+    @property
+    def n(self) -> int:
+        return len(self.targets)
+
+    def rows(self, chosen: Rows) -> Part:
+        targets = self.targets[chosen]
+        found = np.empty((len(targets), len(self.columns)), self.dtype)
+        for j, column in enumerate(self.columns):
+            found[:, j] = column[chosen]
+        return found, targets
+
+
+def _pair(part: Any) -> Part:
+    try:
+        features, targets = part
+    except (TypeError, ValueError):
+        raise InvalidInput(
+            "a source of chunks yields pairs (features, targets); "
+            f"got an item of type {type(part).__name__}"
+        ) from None
+    if not hasattr(features, "shape"):
+        features = np.asarray(features)
+    targets = np.asarray(targets)
+    if len(features.shape) != 2 or targets.shape != (features.shape[0],):
+        raise InvalidInput(
+            f"a chunk is a matrix with one target per row; got shapes {features.shape} "
+            f"and {targets.shape}"
+        )
+    return features, targets
+
+
+def _read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """Yield the chunks while the next one is read in the background: two are held at a time."""
+    with ThreadPoolExecutor(1) as reader:
+        coming = reader.submit(next, chunks, None)
+        while (chunk := coming.result()) is not None:
+            coming = reader.submit(next, chunks, None)
+            yield chunk
+
+
+def _slices(features: Any, targets: Any, chunk_bytes: int) -> Iterator[Chunk]:
+    features, targets = _pair((features, targets))
+    n = features.shape[0]
+    held = features.data.nbytes if hasattr(features, "indptr") else features.nbytes
+    for part in blocks(n, max(1, held // max(1, n)), chunk_bytes):
+        yield _Slice(features[part], targets[part])
+
+
+def _columns(source: TableSource, chunk_bytes: int) -> Iterator[Chunk]:
+    names = [source.features] if isinstance(source.features, str) else list(source.features)
+    for batch in _batches(source.data, [*names, source.target], chunk_bytes):
+        columns = [_numbers(batch.column(name), name) for name in names]
+        targets = _numbers(batch.column(source.target), source.target)
+        if targets.ndim != 1:
+            raise InvalidInput(f"column {source.target!r} holds lists; a target is one number")
+        if len(columns) == 1 and columns[0].ndim == 2:
+            yield _Slice(columns[0], targets)
+            continue
+        if any(column.ndim == 2 for column in columns):
+            raise InvalidInput("a column of lists must be the only column of features")
+        single = all(column.dtype == np.float32 for column in columns)
+        yield _Columns(tuple(columns), targets, np.dtype(np.float32 if single else np.float64))
+
+
+def _batches(data: Any, names: list[str], chunk_bytes: int) -> Iterator[Any]:
+    """Yield the record batches of a table, of about the size of a chunk."""
+    try:
+        import pyarrow
+        from pyarrow import dataset, parquet
+    except ModuleNotFoundError:
+        raise InvalidInput("reading tables needs pyarrow: pip install 'dplateau[frames]'") from None
+    if isinstance(data, pyarrow.Table | dataset.Dataset):
+        schema = data.schema
+        rows = _batch_rows([schema.field(name) for name in _known(names, schema)], chunk_bytes)
+        if isinstance(data, pyarrow.Table):
+            yield from data.select(names).to_batches(max_chunksize=rows)
+            return
+        # Otherwise the scanner reads many row groups ahead.
+        frugal = {"batch_readahead": 1, "fragment_readahead": 1}
+        if isinstance(getattr(data, "format", None), dataset.ParquetFileFormat):
+            frugal["fragment_scan_options"] = dataset.ParquetFragmentScanOptions(pre_buffer=False)
+        yield from data.to_batches(columns=names, batch_size=rows, **frugal)
+        return
+    for path in _files(data):
+        try:
+            # Mapped: pages are decoded from the file's own memory, not from copies of row groups.
+            file = parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
+        except (pyarrow.ArrowInvalid, OSError):
+            raise InvalidInput(f"cannot read {path}: it is no Parquet file") from None
+        with file:
+            schema = file.schema_arrow
+            chosen = [schema.field(name) for name in _known(names, schema)]
+            yield from file.iter_batches(_batch_rows(chosen, chunk_bytes), columns=names)
+
+
+def _files(data: Any) -> list[Path]:
+    """Return the files that paths stand for, folders opened."""
+    paths = [data] if isinstance(data, str | os.PathLike) else data
+    if not isinstance(paths, Sequence) or not all(isinstance(p, str | os.PathLike) for p in paths):
+        raise InvalidInput(
+            "a table is a path, a list of paths, or an Arrow table or dataset; "
+            f"got {type(data).__name__}"
+        )
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not path.is_dir():
+            found.append(path)
+            continue
+        below = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+        if not below:
+            raise InvalidInput(f"there is no Parquet file in the folder {path}")
+        found += below
+    return found
+
+
+def _known(names: list[str], schema: Any) -> list[str]:
+    for name in names:
+        if name not in schema.names:
+            raise InvalidInput(f"there is no column {name!r}; there are {', '.join(schema.names)}")
+    return names
+
+
+def _batch_rows(fields: Any, chunk_bytes: int) -> int:
+    """Return how many rows make a chunk, from the widths of the columns."""
+    bits = 0
+    for field in fields:
+        listed = hasattr(field.type, "list_size")
+        kind, size = (field.type.value_type, field.type.list_size) if listed else (field.type, 1)
+        try:
+            bits += size * kind.bit_width
+        except ValueError:  # texts have no width; they are refused later, by name
+            bits += 64
+    return max(1024, 8 * chunk_bytes // bits)
+
+
+def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
+    """Return a column as an array without a copy where there can be one, or refuse it by name."""
+    from pyarrow import types
+
+    if column.null_count:
+        raise InvalidInput(f"column {name!r} has missing values; fill them record by record first")
+    kind = column.type
+    size = kind.list_size if types.is_fixed_size_list(kind) else None
+    if size is not None:
+        column = column.flatten()
+        kind = column.type
+        if column.null_count:
+            raise InvalidInput(f"column {name!r} has missing values inside its lists")
+    if types.is_boolean(kind):
+        column = column.cast("int8")
+    elif not (types.is_integer(kind) or types.is_floating(kind)):
+        raise InvalidInput(f"column {name!r} holds {kind}, not numbers")
+    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found if size is None else found.reshape(-1, size)

@@ -1,0 +1,91 @@
+"""Whitening: rows turned and stretched by noisy second moments, until all directions are alike.
+
+At convergence the noise in a score grows with tr(C) tr(C^-1), C being the second moments of the
+rows: least when C is white. The moments are released with noise first
+(:mod:`dplateau.engines.moments`); all that is done with them here is post-processing. A row that
+comes out longer than the radius is shortened to it, and all rows are divided by the radius, so that
+the loss, its constants, the learning rate and the noise of the run that follows do not depend on
+what the moments were: its certificate was made before anyone saw them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dplateau.certificates import Certificate
+from dplateau.engines import Randomness
+from dplateau.engines.moments import noise_std_of, noisy_moments
+from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
+from dplateau.errors import InvalidInput
+from dplateau.ground.types import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """One round: x becomes matrix^T x, shortened to norm at most 1."""
+
+    matrix: FloatArray
+
+    def rows(self, rows: Dense) -> Dense:
+        """Return every row after the map, of norm at most 1 exactly."""
+        mapped = np.empty((len(rows), self.matrix.shape[1]), dtype=rows.dtype)
+        for part in blocks(len(rows), 16 * self.matrix.shape[0]):
+            turned = np.asarray(rows[part], dtype=np.float64) @ self.matrix
+            mapped[part] = scale_rows(turned.astype(rows.dtype), 1.0)
+        return mapped
+
+    def shares(self, turned: FloatArray) -> FloatArray:
+        """Return by how much rows that the matrix has already turned are shortened."""
+        return np.asarray(1.0 / np.maximum(row_norms(turned), 1.0))
+
+
+def whitened_rows(
+    rows: Dense | Sparse,
+    moments: tuple[Certificate, ...],
+    row_norm: float,
+    randomness: Randomness,
+) -> tuple[Dense | Sparse, tuple[Whitening, ...]]:
+    """Release the moments that were planned, one round after the other, and whiten rows by them."""
+    rounds: list[Whitening] = []
+    for planned in moments:
+        norm = 1.0 if rounds else row_norm
+        found = noisy_moments(planned.run, rows, feature_norm=norm, randomness=randomness)
+        rounds.append(whitening_of(found, noise_std_of(planned.run), norm))
+        rows = rounds[-1].rows(rows)
+    return rows, tuple(rounds)
+
+
+def whitening_of(moments: FloatArray, noise_std: float, feature_norm: float) -> Whitening:
+    """Return the map that noisy second moments of rows of at most that norm suggest.
+
+    With s_j the eigenvalues of the moments and lambda the size of the noise in them (the spectral
+    norm of its matrix is near ``noise_std`` sqrt(2 p)), direction j is stretched by
+    (max(s_j, 0) + lambda)^(-1/2). The typical squared norm after that is the number of directions
+    that stand out of the noise; its root is the radius.
+    """
+    sizes, directions = np.linalg.eigh(moments)
+    floor = noise_std * math.sqrt(2 * len(moments))
+    stretched = directions / np.sqrt(np.maximum(sizes, 0.0) + floor)
+    # Signed in the numerator: where all is noise, positive and negative ones cancel.
+    standing_out = max(1.0, float(np.sum(sizes / (np.abs(sizes) + floor))))
+    radius = min(math.sqrt(standing_out), feature_norm / math.sqrt(floor))
+    return Whitening(stretched / radius)
+
+
+def whitening_to_dict(rounds: tuple[Whitening, ...]) -> list[list[list[float]]]:
+    """Return JSON-ready data."""
+    return [one.matrix.tolist() for one in rounds]
+
+
+def whitening_from_dict(found: Any, width: int) -> tuple[Whitening, ...]:
+    """Read what :func:`whitening_to_dict` returned, for rows with so many entries."""
+    matrices = [np.asarray(one, dtype=np.float64) for one in found]
+    if any(one.shape != (width, width) or not np.all(np.isfinite(one)) for one in matrices):
+        raise InvalidInput(
+            f"not a whole model: whitening needs {width} x {width} matrices of finite numbers"
+        )
+    return tuple(map(Whitening, matrices))

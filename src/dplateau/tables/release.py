@@ -1,0 +1,379 @@
+"""Training on a table: a model, a noisy score if one is paid for, and one certificate for both.
+
+Everything that leaves a training is stated by ``Release.certificate``, and nothing else leaves.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dplateau.algorithms import LossGeometry, NoisyGD
+from dplateau.bounds.base import Assumption
+from dplateau.certificates import Certificate, Composition, certify, compose
+from dplateau.certificates.composition import Part, Records
+from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
+from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
+from dplateau.ground import checks
+from dplateau.ground.files import write_whole
+from dplateau.ground.types import BoolArray
+from dplateau.ledger import released_with
+from dplateau.planning import Plan
+from dplateau.tables.model import CLASSIFIERS, REGRESSORS, TableModel
+from dplateau.tables.schema import BUCKET_END, Schema
+from dplateau.tables.table import Table, encode_features, encode_target
+
+FILES = ("model.json", "certificate.json", "report.txt")
+HELD_OUT = 0.1
+# So many weights are listed in a report; the model's file has them all.
+MOST_LISTED = 40
+_OWN_COIN = Assumption(
+    "each row is held out by a coin of its own, so a record is in one of both parts: the worse of "
+    "both counts",
+    "by construction",
+)
+_BOTH_PARTS = Assumption(
+    "each row is held out by a coin of its own, so the rows of one person may be in both parts: "
+    "both count together",
+    "by construction",
+)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A noisy score on held-out private rows, and the certificate of what it costs.
+
+    The number of right answers (or the sum of squared errors, cut to the target's range) among the
+    held-out rows changes by at most 1 with one row, so by at most m with the m rows of one person,
+    all of which may be held out. Laplace noise of scale m / epsilon makes it epsilon-private.
+    """
+
+    metric: str
+    value: float
+    noise_std: float
+    epsilon: float
+    rows: int
+    certificate: Certificate
+
+
+@dataclass(frozen=True)
+class Release:
+    """A model with its certificate and plan, and a noisy evaluation if one was paid for."""
+
+    model: TableModel
+    model_certificate: Certificate
+    plan: Plan
+    evaluation: Evaluation | None
+    warnings: tuple[str, ...]
+
+    @cached_property
+    def certificate(self) -> Certificate | Composition:
+        """The claim about everything that leaves."""
+        if self.evaluation is None:
+            return self.model_certificate
+        return together(self.model_certificate, self.evaluation.certificate)
+
+    def report(self, data: str, public_score: float | None = None) -> str:
+        """Return the claim, what left, what ran, what it rests on, and the weights by name."""
+        schema, run = self.model.schema, self.plan.run
+        kind = "regression" if self.model.classes is None else "classification"
+        ignored = len(schema.columns) - len(schema.used)
+        lines = [
+            f"Private {kind} of {schema.target.column!r} from {data} ({self.model.kind})",
+            f"{run.n} records, {schema.width} features from {len(schema.used)} columns"
+            + (f" ({ignored} ignored)" if ignored else ""),
+            "",
+            f"Claim: {self.certificate}",
+            f"Neighbors: {neighbors_in_words(self.model_certificate)}",
+            "",
+            "What left",
+            "  the model's weights",
+        ]
+        if self.evaluation is not None:
+            found = self.evaluation
+            lines.append(
+                f"  a noisy {found.metric} on {found.rows} held-out rows: {found.value:.4f} "
+                f"(noise deviation {found.noise_std:.4f}), at epsilon {found.epsilon:g}"
+            )
+        if public_score is not None:
+            name = "R^2" if self.model.classes is None else "accuracy"
+            lines += ["", f"Exact {name} on the public test rows: {public_score:.4f}"]
+        lines += ["", "What ran", *(f"  {line}" for line in self.plan.summary.splitlines())]
+        lines += ["", "What the claim rests on"]
+        lines += [f"  {a.text} ({a.status})" for a in self.certificate.assumptions]
+        lines += ["", *self._weights()]
+        lines += [f"Warning: {' '.join(text.split())}" for text in self.warnings]
+        return "\n".join(lines) + "\n"
+
+    def _weights(self) -> list[str]:
+        """Return the largest weights by name, a column for each score; buckets have no names."""
+        model = self.model
+        classes = model.classes or ()
+        heads = classes if len(classes) > 2 else classes[1:] or (model.schema.target.column,)
+        named = np.flatnonzero([not label.endswith(BUCKET_END) for label in model.schema.labels])
+        sizes = np.abs(model.weights[:, named]).max(axis=0, initial=0.0)
+        largest = named[np.argsort(-sizes, kind="stable")[:MOST_LISTED]]
+        labels = [model.schema.labels[place] for place in largest]
+        wide = max(len("constant"), *map(len, labels), 0)
+        rows = [("constant", model.intercepts), *zip(labels, model.weights.T[largest], strict=True)]
+        more = model.weights.shape[1] - len(largest)
+        return [
+            "Noisy weights (numbers are mapped from their range to [-1, 1])",
+            f"  {'':{wide}}  {'  '.join(f'{head:>11}' for head in heads)}",
+            *(
+                f"  {label:{wide}}  {'  '.join(f'{weight:>11.5g}' for weight in row)}"
+                for label, row in rows
+            ),
+            *([f"  and {more} of buckets, or smaller (model.json has all)"] if more else []),
+        ]
+
+    def write(self, folder: str | Path, report: str) -> None:
+        """Write model, certificate and report into a folder, each whole or not at all."""
+        folder = Path(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
+        contents = (self.model.to_json(), self.certificate.to_json(), report)
+        for name, content in zip(FILES, contents, strict=True):
+            write_whole(folder / name, content)
+
+
+def refuse_to_overwrite(folder: Path) -> None:
+    """Refuse a folder that holds a release: what left once cannot be taken back."""
+    there = [name for name in FILES if (folder / name).exists()]
+    if there:
+        raise InvalidInput(
+            f"{folder} holds a release ({', '.join(there)}), and its epsilon is spent; choose "
+            "another folder with -o, or say --overwrite"
+        )
+
+
+def neighbors_in_words(certificate: Certificate) -> str:
+    """Return which tables the claim tells hard to tell apart."""
+    run = certificate.run
+    who = "one row" if run.group_size == 1 else f"the rows of one person, at most {run.group_size}"
+    if run.neighbors == "replace":
+        return f"tables that differ in {who}, exchanged for as many others (replace)"
+    return f"tables that differ in {who}, present in one and absent from the other (add_remove)"
+
+
+def fit_table(
+    table: Table,
+    schema: Schema,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    model: str | None = None,
+    data_norm: float = 1.0,
+    n_public: int | None = None,
+    neighbors: str = "add_remove",
+    compute_budget: float | None = None,
+    evaluate_epsilon: float | None = None,
+    safe_noise: bool = False,
+    seed: int | None = None,
+    verbose: bool = False,
+) -> Release:
+    """Train a private model on a table; what a schema says counts as public.
+
+    Parameters
+    ----------
+    table, schema
+        The private rows, and what is publicly known about them.
+    epsilon, delta, data_norm, n_public, neighbors, compute_budget, safe_noise
+        As of the estimators.
+    model
+        "logistic" (default) or "svm" for classes, "ridge" (default) or "huber" for numbers.
+    evaluate_epsilon
+        Hold out each row with probability 0.1, by a coin of its own, and score the model on those
+        rows with this extra cost. A record is in one part only, so the worse part counts; with
+        several rows per person both do.
+    seed
+        Makes the training repeatable, and so not private.
+    verbose
+        Show steps and time on standard error.
+
+    Returns
+    -------
+    Release
+        The model and one certificate for everything that leaves.
+    """
+    kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
+    kind = checks.choice("model", model or kinds[0], kinds)
+    rest, test = table, None
+    if evaluate_epsilon is not None:
+        checks.positive("evaluate_epsilon", evaluate_epsilon)
+        if n_public is not None:
+            raise InvalidInput(
+                "a noisy score divides by the number of rows that were held out, which n_public "
+                "hides; leave one of evaluate_epsilon and n_public out, or score on public rows"
+            )
+        chosen = held_out(table.n_rows, _randomness(seed, safe_noise))
+        rest, test = table.part(~chosen), table.part(chosen)
+    options = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "data_norm": data_norm,
+        "n_public": n_public,
+        "neighbors": neighbors,
+        "max_records_per_person": schema.max_records_per_person,
+        "compute_budget": compute_budget,
+        # A file of weights has no place for a map of rows.
+        "whitening": "never",
+        "random_state": seed,
+        "safe_noise": safe_noise,
+        "verbose": int(verbose),
+    }
+    score = None
+    if test is not None and evaluate_epsilon is not None:
+        score = NoisyScore(test.n_rows, evaluate_epsilon, classes=schema.target.bounds is None)
+    # A ledger in force pays for the model and its score before the training starts.
+    with nullcontext() if score is None else released_with(score.released_with):
+        estimator, told = _fitted(kind, rest, schema, options)
+    bounds = schema.target.bounds
+    found = TableModel(
+        kind=kind,
+        schema=schema,
+        weights=np.atleast_2d(estimator.coef_),
+        intercepts=np.atleast_1d(estimator.intercept_).astype(float),
+        data_norm=estimator.plan_.data_norm,
+        classes=None if bounds is not None else tuple(map(str, estimator.classes_)),
+    )
+    evaluation = None
+    if test is not None and score is not None:
+        claim = estimator.plan_.certificate
+        evaluation = evaluated(found, test, score, claim, _randomness(seed, safe_noise))
+    return Release(found, estimator.certificate_, estimator.plan_, evaluation, told)
+
+
+def _fitted(kind: str, table: Table, schema: Schema, options: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the fitted estimator, and what it warned of."""
+    from dplateau.estimators.models import MODELS
+
+    target = schema.target
+    if target.bounds is not None:
+        options["target_bound"] = (target.bounds.low, target.bounds.high)
+    else:
+        options["classes"] = None if target.classes is None else list(target.classes)
+    features, targets = encode_features(table, schema), encode_target(table, schema)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        estimator = MODELS[kind](**options).fit(features, targets)
+    ours = (PrivacyLeakWarning, PoorPlanWarning)
+    told = tuple(str(w.message) for w in caught if issubclass(w.category, ours))
+    return estimator, told
+
+
+def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
+    if seed is None:
+        return SecureRandomness(safe_noise=safe_noise)
+    return SeededRandomness(seed, safe_noise=safe_noise)
+
+
+def held_out(n: int, randomness: Randomness) -> BoolArray:
+    """Return which rows are held out, by a coin for each, fair to every row whatever n is.
+
+    The coins know nothing of the rows, so their outcome may be public; outcomes that leave a part
+    empty are drawn again.
+    """
+    if n * HELD_OUT < 1:
+        raise InvalidInput(f"{n} rows are too few to hold out a share of {HELD_OUT:g}")
+    while True:
+        chosen: BoolArray = randomness.below(round(1 / HELD_OUT), n) == 0
+        if 0 < chosen.sum() < n:
+            return chosen
+
+
+def together(model: Certificate, score: Certificate) -> Composition:
+    """Return the claim about a model and its score: the worse of both if a person has one row."""
+    records: Records = "disjoint" if model.run.group_size == 1 else "same"
+    return compose([model, score], model.claimed_delta, records=records)
+
+
+@dataclass(frozen=True)
+class NoisyScore:
+    """A score on so many held-out rows, to be released with Laplace noise at this epsilon."""
+
+    rows: int
+    epsilon: float
+    classes: bool
+
+    @property
+    def metric(self) -> str:
+        """What is averaged over the rows; between 0 and 1 for each."""
+        return "accuracy" if self.classes else "mean squared error over the squared range"
+
+    def noise_std(self, claim: Certificate) -> float:
+        """Return the deviation of the noise in the average."""
+        # A std is sqrt(2) times the scale of a Laplace law; a person's rows add up.
+        return math.sqrt(2.0) * claim.run.group_size / self.epsilon / self.rows
+
+    def certificate(self, claim: Certificate) -> Certificate:
+        """Return what the score costs, for the neighbors and the delta of the model's ``claim``.
+
+        The certificate is that of the run which adds up the rows' scores once with that noise.
+        Under "replace" a score in [0, 1] is one in [-1/2, 1/2] about a constant that all neighbors
+        share.
+        """
+        lipschitz = 0.5 if claim.run.neighbors == "replace" else 1.0
+        run = NoisyGD(
+            n=self.rows,
+            steps=1,
+            learning_rate=1.0,
+            noise_std=self.noise_std(claim),
+            noise_kind="laplace",
+            dimension=1,
+            loss=LossGeometry(lipschitz=lipschitz, convex=True),
+            neighbors=claim.run.neighbors,
+            group_size=claim.run.group_size,
+            release="all",
+        )
+        what = (
+            f"this part is the noisy {self.metric} on held-out rows, one number that adds up row "
+            "by row"
+        )
+        certificate = certify(run, claim.claimed_delta)
+        stated = (
+            *certificate.assumptions,
+            Assumption(what, "by construction"),
+            _OWN_COIN if claim.run.group_size == 1 else _BOTH_PARTS,
+        )
+        return replace(certificate, assumptions=stated)
+
+    def released_with(self, model: Part) -> Part:
+        """Return what a model costs together with this score."""
+        assert isinstance(model, Certificate)
+        return together(model, self.certificate(model))
+
+
+def evaluated(
+    model: TableModel, test: Table, score: NoisyScore, claim: Certificate, randomness: Randomness
+) -> Evaluation:
+    """Return the model's score on held-out rows, with Laplace noise, and what it costs."""
+    truth, guess = encode_target(test, model.schema), model.predict(test)
+    if score.classes:
+        scores = truth == guess
+    else:
+        bounds = model.schema.target.bounds
+        assert bounds is not None
+        # In units of the target's range, so that one row's error is at most 1.
+        width = bounds.high - bounds.low
+        cut = np.clip([truth, guess], bounds.low, bounds.high) / width
+        scores = (cut[0] - cut[1]) ** 2
+    std = score.noise_std(claim)
+    noise = float(randomness.laplace(1)[0])  # of variance 1
+    return Evaluation(
+        metric=score.metric,
+        value=float(np.mean(scores)) + noise * std,
+        noise_std=std,
+        epsilon=score.epsilon,
+        rows=score.rows,
+        certificate=score.certificate(claim),
+    )
