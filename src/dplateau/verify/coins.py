@@ -1,14 +1,14 @@
-"""Laws of weighted coins plus standard normal noise: densities and both tails, on any points.
+"""Sums of weighted coins: how far a record's uses may have moved a run.
+
+With standard normal noise added, their densities and both tails are given on any points.
 
 Few coins are enumerated. Many coins are inverted from their characteristic function, which the
 noise makes fall like a Gaussian, so that the trapezoid rule is exact up to rounding (no coin is
 moved to a grid). Laws are tilted by e^(tilt y) first, so that rare values keep their digits: what
 rounding can add is stated beside every value and never left out.
 
-Upper bounds on the tails of a sum of weighted coins, any weights, by a tree of convolutions.
-
-Weights are rounded up to a grid, coins of equal rounded weight are one binomial law, and the laws
-are added up in pairs. What lies beyond the grid is counted as larger than everything on it.
+Without noise, weights are rounded up to a grid, coins of equal rounded weight are one binomial law,
+and the laws are added up in pairs. What lies beyond the grid counts as larger than all on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from dplateau.ground.types import FloatArray
 _WINDOW = 45.0
 # Where the noise's own law and its characteristic function are below 1e-19.
 _NOISE_REACH, _LAST_FREQUENCY = 9.5, 9.4
-_ROUNDING = 2e-14
+# What a sum of so many waves loses at most, and what each wave's angle adds to that.
+_ROUNDING, _OF_ANGLE = 2e-14, 4e-16
 _WIDEST = 1500.0
 _MOST_TERMS = 5e7
 _CHUNK = 1_000_000
@@ -50,6 +51,10 @@ class Tails:
     log_density: FloatArray
     upper_error: FloatArray
     lower_error: FloatArray
+
+    def reflected(self) -> Tails:
+        """Return the tails of -Y at -y."""
+        return Tails(self.lower, self.upper, self.log_density, self.lower_error, self.upper_error)
 
 
 class SmoothedLaw(Protocol):
@@ -80,7 +85,7 @@ class Atoms:
             lower += masses @ special.ndtr(gaps)
             density += masses @ np.exp(-(gaps**2) / 2)
         log_density = np.log(np.maximum(density, 1e-300)) - math.log(math.sqrt(2 * math.pi))
-        return Tails(upper, lower, log_density, 1e-15 * upper, 1e-15 * lower)
+        return Tails(upper, lower, log_density, 1e-14 * upper, 1e-14 * lower)
 
     def reach(self, mass: float) -> tuple[float, float]:
         """Leave out atoms of less than half the mass, and as much of the noise."""
@@ -112,6 +117,12 @@ class Coins:
     def most(self) -> float:
         """Return the largest value of M."""
         return self.offset + float(self.weights @ self.counts)
+
+    @property
+    def most_of_mean(self) -> float:
+        """Return the mean of M, and some deviations: what a wave turns by, per frequency."""
+        mean = self.offset + float(self.counts @ (self.rates * self.weights))
+        return mean + 10 * self.deviation(0.0)
 
     def log_moment(self, tilt: float) -> float:
         """Return log E e^(tilt M)."""
@@ -268,7 +279,8 @@ class SmoothedCoins:
             mass, density = tilted.tail_and_density(y[here])
             tail[here] = np.clip(np.exp(sizes[k, here]) * mass, 0.0, 1.0)
             log_density[here] = np.log(np.maximum(density, 1e-18)) + sizes[k, here]
-        error = np.minimum(_ROUNDING * np.exp(np.minimum(sizes.min(axis=0), 50.0)), 1.0)
+        lost = _ROUNDING + _OF_ANGLE * _LAST_FREQUENCY * self.coins.most_of_mean
+        error = np.minimum(lost * np.exp(np.minimum(sizes.min(axis=0), 50.0)), 1.0)
         return tail, error, log_density
 
     def reach(self, mass: float) -> tuple[float, float]:
@@ -332,7 +344,9 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
     points, tails = points[chosen], (np.exp(moment - tilt * points) * tails)[chosen]
     inside = (points >= low) & (points <= cap)
     points, tails = points[inside], tails[inside]
-    falling = np.clip(np.maximum.accumulate(tails[::-1])[::-1] + 1e-13, 0.0, 1.0)
+    # The chances under the tilt are known to a few roundings of one.
+    lost = (_ROUNDING + _OF_ANGLE * frequencies[-1] * end) * np.exp(moment - tilt * points)
+    falling = np.clip(np.maximum.accumulate((tails + lost)[::-1])[::-1], 0.0, 1.0)
     masses = np.r_[1 - falling[0], falling[:-1] - falling[1:], falling[-1]]
     masses[-1] += float(special.ndtr(-7.0))
     return Atoms(np.r_[points, cap], masses)
@@ -345,12 +359,12 @@ def _lattice_atoms(coins: Coins, cap: float) -> Atoms:
     masses[min(_LATTICE, math.ceil(coins.offset / cell))] = 1.0
     for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
         jump = math.ceil(float(weight) / cell * (1 - 1e-13))
-        heads = np.arange(min(int(count), -(-_LATTICE // jump)) + 1, dtype=np.float64)
-        chances = _binomial_at(heads, float(count), float(rate))
+        # More heads than that are next to impossible; they count as the cap.
+        likely = math.ceil(count * rate + 10 * math.sqrt(count * rate) + 20)
+        heads = _whole_numbers(min(int(count), _LATTICE // jump, likely) + 1)
+        chances = _binomial_at(heads, float(count), float(rate)) * (1 - _rounding_of(count))
         moved = chances[0] * masses
         for k in range(1, heads.size):
-            if k * jump >= _LATTICE:
-                break
             moved[k * jump :] += chances[k] * masses[: _LATTICE + 1 - k * jump]
         # All that is not below the cap is at the cap.
         moved[-1] = max(0.0, 1 + 1e-13 - float(moved[:-1].sum()))
@@ -378,28 +392,29 @@ def few_atoms(coins: Coins, most: int) -> Atoms | None:
         return None
     points, masses = np.array([coins.offset]), np.array([1.0])
     for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
-        heads = np.arange(int(count) + 1)
-        chances = _binomial(int(count), float(rate))
+        heads = np.arange(int(count) + 1, dtype=np.float64)
+        # More mass than one is on the safe side.
+        chances = _binomial_at(heads, float(count), float(rate)) * (1 + _rounding_of(count))
         points = np.add.outer(points, weight * heads).ravel()
         masses = np.multiply.outer(masses, chances).ravel()
     return Atoms(points, masses)
 
 
-def _binomial(count: int, rate: float) -> FloatArray:
-    if count == 1:
-        return np.array([1 - rate, rate])
-    # More mass than one is on the safe side.
-    return _binomial_at(np.arange(count + 1, dtype=np.float64), float(count), rate) * (1 + 1e-13)
-
-
 def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
-    """Return the chances of so many heads of ``count`` coins."""
+    """Return the chances of so many heads of ``count`` coins, up to ``_rounding_of(count)``."""
     ways = -math.log(count + 1) - special.betaln(count - heads + 1, heads + 1)
     found: FloatArray = np.exp(
         ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
     )
     return found
 
+
+def _rounding_of(count: float) -> float:
+    """Return how far, relatively, a chance of ``_binomial_at`` may be off: logarithms are large."""
+    return 1e-13 + 8 * _UNIT * float(special.gammaln(count + 2))
+
+
+# --- the same sum without noise, any weights, from above -----------------------------------------
 
 # Cells for each weight that is drawn: rounding up costs half a cell each time.
 _CELLS_PER_DRAW, _LEAST_CELLS, _MOST_CELLS = 1600.0, 1 << 16, 1 << 18
@@ -487,11 +502,7 @@ def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[Float
     most = min(count, (size - 1) // value, math.ceil(count * rate + 12 * math.sqrt(count) + 30))
     drawn = np.arange(most + 1, dtype=np.float64)
     law = np.zeros(most * value + 1)
-    logs = special.gammaln(count + 1) - special.gammaln(drawn + 1)
-    logs -= special.gammaln(count - drawn + 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs += special.xlogy(drawn, rate) + special.xlog1py(count - drawn, -rate)
-    law[::value] = np.exp(logs) * (1 + 1e-13 + 40 * _UNIT * special.gammaln(count + 2))
+    law[::value] = _binomial_at(drawn, float(count), rate) * (1 + _rounding_of(count))
     return law, float(special.bdtrc(most, count, rate)) if most < count else 0.0
 
 

@@ -1,20 +1,17 @@
 """Last-iterate theorems for batches known in advance: each is one shift program or a few.
 
-Ordered batches whose steps differ: the shift program of every position, solved anew.
-
-One walk from the last step back serves all positions. For each it keeps how much a unit of distance
-would shrink until the end of the run, and the noise met since the position's next use, both in the
-units of the end of the run. At a use these become a block: what arrives, and what noise may absorb
-it. Shifts must not absorb what has not arrived, so from left to right the ratio of absorbed
-distance to noise may only rise; where it would fall, blocks are pooled. The cost is the sum over
-pools of arrived^2 / noise.
+Where steps differ, ordered batches have no plan in the witness: the program of every position is
+solved anew. Seen from the end of the run, a use is a block of a distance that arrives and of the
+noise that may absorb it, up to the next use. Shifts must not absorb what has not arrived, so from
+left to right the ratio of absorbed distance to noise may only rise; where it would fall, blocks are
+pooled. The cost is the sum over pools of arrived^2 / noise.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -32,40 +29,44 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.errors import NotApplicable
-from dplateau.ground.types import FloatArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.verify import reading
-from dplateau.verify.claims import CLOSED, Case, Derived, gaussian_derived
+from dplateau.verify.claims import ROUNDED, Case, Derived, gaussian_derived
 from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
-    distance_factor,
     equal_steps,
+    largest_share,
     least_share,
+    moved_by_record,
+    require_batches,
     require_cap,
     require_contraction,
+    require_domain,
     require_hidden,
     smallest_batch,
     stages,
 )
-from dplateau.verify.precise import epsilon_at, mixture
+from dplateau.verify.precise import MP, Precise, epsilon_at, mixture
 from dplateau.verify.walks import (
     CONTRACTION,
     SMOOTH,
     Modulus,
     Program,
-    ShiftBlocks,
     StepLosses,
     Stretch,
-    absorb,
+    absorbed_squares,
     forward_distance,
 )
 
 # (number of steps, whether the record is used), first step first.
 Uses = Sequence[tuple[int, bool]]
-_LEFTOVER = 1e-9
-_MOST_EPOCHS = 10**6
-# More than walking a plan in doubles can lose.
-_ROUNDING = 1e-11
+_MOST_EPOCHS = 10**5
+# Steps, and (steps) x (positions), that are looked at one by one.
+_MOST_STEPS, _MOST_WORK = 10**6, 10**8
+
+
+# --- one plan for the worst record ---------------------------------------------------------------
 
 
 def gd_contraction(case: Case) -> Derived:
@@ -73,9 +74,22 @@ def gd_contraction(case: Case) -> Derived:
     return _gaussian(case, gd_contraction_squares(case))
 
 
+def gd_contraction_squares(case: Case) -> float:
+    """Return the sum of squares of full batches without a domain."""
+    losses = _require_contractive(case, FullBatch)
+    return _worst_record(case, losses, math.inf)
+
+
 def gd_bounded(case: Case) -> Derived:
     """Derive full batches, contractive steps, on a bounded domain."""
     return _gaussian(case, gd_bounded_squares(case))
+
+
+def gd_bounded_squares(case: Case) -> float:
+    """Return the sum of squares of full batches on a domain."""
+    losses = _require_contractive(case, FullBatch)
+    require_domain(case.run, case.ledger)
+    return _worst_record(case, losses, case.run.diameter)
 
 
 def cyclic_contraction(case: Case) -> Derived:
@@ -83,196 +97,124 @@ def cyclic_contraction(case: Case) -> Derived:
     return _gaussian(case, cyclic_squares(case))
 
 
+def cyclic_squares(case: Case) -> float:
+    """Return the sum of squares of batches in turn, for the worst record."""
+    losses = _require_contractive(case, Cyclic)
+    # In a cut-off epoch of a reshuffled run two uses may be neighbors, and no cyclic pattern has
+    # that. One epoch alone, whole or not, has one use at most.
+    if _order(case.run) == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
+        _require_whole_epochs(case)
+    return _worst_of_ordered(case, losses)
+
+
 def one_pass_contraction(case: Case) -> Derived:
     """Derive one pass: the record of the last step."""
     return _gaussian(case, one_pass_squares(case))
+
+
+def one_pass_squares(case: Case) -> float:
+    """Return the sum of squares of one pass, for the worst record."""
+    return _worst_of_ordered(case, _require_contractive(case, OnePass))
+
+
+def _worst_of_ordered(case: Case, losses: str) -> float:
+    if equal_steps(case.run):
+        return _worst_record(case, losses, case.run.diameter)
+    return max(position_costs(case, losses))
 
 
 def modulus(case: Case) -> Derived:
     """Derive any declared class of losses, batches known in advance."""
     run, ledger = case.run, case.ledger
     require_hidden(run, ledger)
-    known = isinstance(run.batches, FullBatch | Cyclic | OnePass)
-    ledger.require("algorithm", known, f"{run.kind} has known batches")
-    if isinstance(run.batches, Cyclic):
-        order = run.batches.order
-        ledger.require("order", order != "reshuffle", f"the order is {order!r}")
+    require_batches(run, ledger, FullBatch, Cyclic, OnePass)
+    ledger.require("order", _order(run) != "reshuffle", f"this is {run.described}")
+    losses = reading.word(case.witness, "losses")
     scheduled = isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
     if scheduled and isinstance(run.batches, Cyclic | OnePass):
-        return _gaussian(case, _worst_plan(case))
-    return _gaussian(case, _worst_record(case, bounded=True, every=True))
+        return _gaussian(case, _worst_plan(case, losses))
+    return _gaussian(case, _worst_record(case, losses, run.diameter, every=True))
 
 
-def _worst_plan(case: Case) -> float:
+def _worst_plan(case: Case, losses: str) -> float:
     """Walk one plan for each position of an ordered run with a schedule; the largest counts."""
-    run, ledger = case.run, case.ledger
-    length = batches_per_epoch(run)
-    losses = reading.word(case.witness, "losses")
-    ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
-    plans = reading.rows(case.witness, "plans")
-    count = min(length, run.steps)
-    ledger.require("plans", len(plans) == count, f"{len(plans)} plans of {count} positions")
+    run, length = case.run, batches_per_epoch(case.run)
+    plans, count = reading.rows(case.witness, "plans"), min(length, run.steps)
+    case.ledger.require("plans", len(plans) == count, f"{len(plans)} plans of {count} positions")
+    _require_short(case, count)
+    phi = _modulus_by_rate(case, losses, every=True)
     totals = []
     for place, plan in enumerate(plans):
-        if not isinstance(plan, dict):
-            raise reading.Malformed(f"plans[{place}] must be an object")
-        program = _scheduled_program(case, place, length, losses)
-        totals.append(_plan_cost(case, program, plan, f"[{place}]"))
-    worst = max(totals)
-    ledger.agree("sum of squares", reading.number(case.witness, "sum_of_squares"), worst)
-    return worst
-
-
-def _scheduled_program(case: Case, place: int, length: int, losses: str) -> Program:
-    """Return the program of a record that is used at every step t = place mod length."""
-    phi = _modulus_by_rate(case, losses, every=True)
-    parts, t = [], 0
-    for stage in stages(case.run):
-        end = t + stage.count
-        while t < end:
-            used = t % length == place
-            following = t + 1 if used else t + (place - t) % length
-            count = min(following, end) - t
-            parts.append(_stretch(case, stage, count, used, phi(stage.eta, used)))
-            t += count
-    return Program(tuple(parts), 1, case.run.diameter)
+        parts, t = [], 0
+        for stage in stages(run):
+            end = t + stage.count
+            while t < end:
+                used = t % length == place
+                following = t + 1 if used else t + (place - t) % length
+                n = min(following, end) - t
+                parts.append(_stretch(run, stage, n, used, phi(stage.eta, used)))
+                t += n
+        program = Program(tuple(parts), 1, run.diameter)
+        where = f"[{place}]"
+        totals.append(_plan_cost(case, program, reading.as_record(plan, f"plans{where}"), where))
+    return max(totals)
 
 
 def every_batch(case: Case) -> Derived:
     """Derive random batches as if each held the record; batches above the cap cost delta."""
     run, ledger, witness = case.run, case.ledger, case.witness
     require_hidden(run, ledger, own_rates=True)
-    drawn = isinstance(run.batches, Poisson | FixedSize)
-    ledger.require("algorithm", drawn, f"the batches are random; this is {run.kind}")
+    require_batches(run, ledger, Poisson, FixedSize)
+    cap, extra = require_cap(case)
     assert run.loss is not None
-    cap, extra = require_cap(case, run)
     # The common records of a batch of fixed size are b or b - 1; a Poisson batch may be empty.
     fixed = isinstance(run.batches, FixedSize)
-    least = (run.batch_size - 1) / run.batch_size if fixed else 0.0
-    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
-    losses = reading.word(witness, "losses")
-    found = stages(run)
+    least = least_share(run, smallest_batch(run), used=True) if fixed else 0.0
+    maps = StepLosses(run.loss, run.l2, least, largest_share(run, cap))
+    losses, found = reading.word(witness, "losses"), stages(run)
     moduli = {eta: maps.modulus(losses, eta, ledger) for eta in {stage.eta for stage in found}}
-    parts = [_stretch(case, stage, stage.count, True, moduli[stage.eta]) for stage in found]
+    parts = [_stretch(run, stage, stage.count, True, moduli[stage.eta]) for stage in found]
     program = Program(tuple(parts), 1, run.diameter)
     total = _plan_cost(case, program, reading.record(witness, "plan"))
-    ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
-    ledger.require("room", extra < case.delta, f"the cap leaves {case.delta - extra:.3g} of delta")
-    derived = _gaussian(replace(case, delta=case.delta - extra), total)
+    derived = _gaussian(replace(case, delta=case.delta - MP.mpf(extra)), total)
     # Group privacy adds up what the cap costs; without it m records are m times as far apart.
-    return derived if extra == 0 else replace(derived, stretched=None)
+    return derived if extra == 0 else replace(derived, stretched=None, mu=None)
 
 
-def shuffle_once_average(case: Case) -> Derived:
-    """Derive the average over the record's position: one secret order for all epochs."""
-    run = _shuffled(case, "shuffle_once")
-    if not equal_steps(run):
-        return _averaged_positions(case, run)
-    length = batches_per_epoch(run)
-
-    def program(trailing: int, uses: int) -> Program:
-        before = length - 1 - trailing
-        parts = [(before, False), (1, True), (trailing, False)]
-        return _program(case, parts, uses, _contractive_class(run), run.diameter)
-
-    return _averaged(case, run, program)
+def _gaussian(case: Case, sum_of_squares: float) -> Derived:
+    return gaussian_derived(math.sqrt(sum_of_squares), case.delta)
 
 
-def reshuffle_average(case: Case) -> Derived:
-    """Derive the average over the position in the last epoch: a fresh order each epoch."""
-    run = _shuffled(case, "reshuffle")
-    _require_whole_epochs(case, run)
-    if not equal_steps(run):
-        return _averaged_positions(case, run)
-    length = batches_per_epoch(run)
-
-    def program(trailing: int, uses: int) -> Program:
-        if uses > _MOST_EPOCHS:
-            raise ArithmeticError(f"{uses} epochs are too many to walk through")
-        early = [(length - 1, False), (1, True)] * (uses - 1)
-        last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
-        return _program(case, [*early, *last], 1, _contractive_class(run), run.diameter)
-
-    return _averaged(case, run, program)
-
-
-def gd_contraction_squares(case: Case) -> float:
-    """Return the sum of squares of full batches without a domain."""
-    _require_contractive(case, FullBatch)
-    return _worst_record(case, bounded=False)
-
-
-def gd_bounded_squares(case: Case) -> float:
-    """Return the sum of squares of full batches on a domain."""
-    _require_contractive(case, FullBatch)
-    case.ledger.require("domain", math.isfinite(case.run.diameter), f"D = {case.run.diameter:g}")
-    return _worst_record(case, bounded=True)
-
-
-def cyclic_squares(case: Case) -> float:
-    """Return the sum of squares of batches in turn, for the worst record."""
-    _require_contractive(case, Cyclic)
-    # In a cut-off epoch of a reshuffled run two uses may be neighbours, and no cyclic pattern has
-    # that. One epoch alone, whole or not, has one use at most.
-    if _order(case.run) == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
-        _require_whole_epochs(case, case.run)
-    return _worst_record(case, bounded=True) if equal_steps(case.run) else _worst_position(case)
-
-
-def one_pass_squares(case: Case) -> float:
-    """Return the sum of squares of one pass, for the worst record."""
-    _require_contractive(case, OnePass)
-    return _worst_record(case, bounded=True) if equal_steps(case.run) else _worst_position(case)
-
-
-def _require_contractive(case: Case, scheme: Scheme) -> None:
+def _require_contractive(case: Case, scheme: Scheme) -> str:
+    """Require steps that do not expand, and return the class of losses that says so."""
     require_hidden(case.run, case.ledger)
-    about = f"the theorem is about {scheme.described}; this is {case.run.kind}"
-    case.ledger.require("algorithm", isinstance(case.run.batches, scheme), about)
-    require_contraction(case.run, 1.0, case.ledger)
-    losses = reading.word(case.witness, "losses")
-    fits = losses == _contractive_class(case.run)
-    case.ledger.require("class of losses", fits, f"{losses!r}")
+    require_batches(case.run, case.ledger, scheme)
+    require_contraction(case.run, case.ledger)
+    assert case.run.loss is not None
+    return CONTRACTION if case.run.loss.convex else SMOOTH
 
 
-def _contractive_class(run: Run) -> str:
-    assert run.loss is not None
-    return CONTRACTION if run.loss.convex else SMOOTH
-
-
-def _worst_position(case: Case) -> float:
-    """Return the largest sum of squares of any position, and compare with what is stored."""
-    ledger = case.ledger
-    ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
-    costs = position_costs(case, _contractive_class(case.run))
-    worst = max(costs)
-    ledger.agree("sum of squares", reading.number(case.witness, "sum_of_squares"), worst)
-    place = reading.whole(case.witness, "position")
-    named = place < len(costs) and costs[place] >= worst * (1 - 1e-9)
-    ledger.require("position", named, f"the worst of {len(costs)} is said to be {place}")
-    return worst
-
-
-def _require_whole_epochs(case: Case, run: Run) -> None:
-    left = run.steps % batches_per_epoch(run)
+def _require_whole_epochs(case: Case) -> None:
+    left = case.run.steps % batches_per_epoch(case.run)
     case.ledger.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
 
 
-def _worst_record(case: Case, *, bounded: bool, every: bool = False) -> float:
-    """Check the plan for the record of the last step, and return its sum of squares."""
-    run, witness, ledger = case.run, case.witness, case.ledger
-    period, uses = _pattern(run)
-    for name, value in (("period", period), ("trailing", 0), ("uses", uses)):
-        stored = reading.whole(witness, name)
-        ledger.require(name, stored == value, f"stored {stored}, derived {value}")
-    ledger.require("domain used", witness.get("bounded") is bounded, f"bounded is {bounded}")
-    losses = reading.word(witness, "losses")
+def _require_short(case: Case, positions: int) -> None:
+    steps = case.run.steps
+    short = steps <= _MOST_STEPS and steps * positions <= _MOST_WORK
+    case.ledger.require("length", short, f"{steps} steps, {positions} positions")
+
+
+def _order(run: Run) -> str | None:
+    return run.batches.order if isinstance(run.batches, Cyclic) else None
+
+
+def _worst_record(case: Case, losses: str, diameter: float, *, every: bool = False) -> float:
+    """Walk the plan for the record of the last step, and return its sum of squares."""
+    period, uses = _pattern(case.run)
     parts = [(period - 1, False), (1, True)]
-    diameter = run.diameter if bounded else math.inf
     program = _program(case, parts, uses, losses, diameter, every=every)
-    total = _plan_cost(case, program, reading.record(witness, "plan"))
-    ledger.agree("sum of squares", reading.number(witness, "sum_of_squares"), total)
-    return total
+    return _plan_cost(case, program, reading.record(case.witness, "plan"))
 
 
 def _pattern(run: Run) -> tuple[int, int]:
@@ -291,35 +233,31 @@ def _pattern(run: Run) -> tuple[int, int]:
             refuse_batches(unknown)
 
 
-def _order(run: Run) -> str | None:
-    return run.batches.order if isinstance(run.batches, Cyclic) else None
-
-
 def _program(
     case: Case, uses: Uses, repeats: int, losses: str, diameter: float, *, every: bool = False
 ) -> Program:
     """Return the shift program of a record that is used as ``uses`` says, ``repeats`` times."""
-    found, phi = stages(case.run), _modulus_by_rate(case, losses, every=every)
+    run, found = case.run, stages(case.run)
+    phi = _modulus_by_rate(case, losses, every=every)
     if len(found) == 1:
-        moduli = {used: phi(found[0].eta, used) for used in (False, True)}
-        parts = [_stretch(case, found[0], n, used, moduli[used]) for n, used in uses if n]
+        parts = [_stretch(run, found[0], n, used, phi(found[0].eta, used)) for n, used in uses if n]
         return Program(tuple(parts), repeats, diameter)
     # Here schedules come with a record that is used at every step only.
-    parts = [_stretch(case, one, one.count, True, phi(one.eta, True)) for one in found]
+    parts = [_stretch(run, one, one.count, True, phi(one.eta, True)) for one in found]
     return Program(tuple(parts), 1, diameter)
 
 
 def _modulus_by_rate(case: Case, losses: str, *, every: bool) -> Callable[[float, bool], Modulus]:
     """Return the modulus of a step by its learning rate and whether the record is in its batch.
 
-    The shortest batch stands for all; with ``every`` all steps count as if the record were in it.
+    The shortest batch stands for all; with ``every``, and where the order changes, all steps count
+    as if the record were in their batch.
     """
     run, records = case.run, smallest_batch(case.run)
-    always = every or (isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle")
+    always = every or _order(run) == "reshuffle"
 
     @cache
     def phi(eta: float, used: bool) -> Modulus:
-        # Where the order changes, every step counts as if the record were in it.
         least = least_share(run, records, used or always)
         assert run.loss is not None
         return StepLosses(run.loss, run.l2, least, 1.0).modulus(losses, eta, case.ledger)
@@ -327,272 +265,261 @@ def _modulus_by_rate(case: Case, losses: str, *, every: bool) -> Callable[[float
     return phi
 
 
-def _stretch(case: Case, stage: Stage, count: int, used: bool, phi: Modulus) -> Stretch:
-    run = case.run
-    assert run.loss is not None
-    reach = distance_factor(run) * stage.eta * run.loss.lipschitz / run.batch_size if used else 0.0
-    return Stretch(count, phi, reach, stage.nu)
+def _stretch(run: Run, stage: Stage, count: int, used: bool, phi: Modulus) -> Stretch:
+    return Stretch(count, phi, moved_by_record(run, stage.eta) if used else 0.0, stage.nu)
 
 
 def _plan_cost(case: Case, program: Program, plan: dict[str, object], where: str = "") -> float:
-    """Walk a stored plan: it must start where it says, end with the run, and leave nothing."""
-    ledger = case.ledger
+    """Walk a stored plan, which must end with the run; what it leaves over is charged."""
     start_step = reading.whole(plan, "start_step")
-    blocks: ShiftBlocks = reading.shift_blocks(reading.entry(plan, "blocks"))
+    blocks = reading.shift_blocks(reading.entry(plan, "blocks"))
     covered = start_step + sum(count for count, _, _ in blocks)
     ends = covered == program.steps and start_step < program.steps
-    ledger.require(f"plan length{where}", ends, f"ends at step {covered} of {program.steps}")
+    case.ledger.require(f"plan length{where}", ends, f"ends at step {covered} of {program.steps}")
     start = forward_distance(program, start_step)
-    ledger.agree(f"start distance{where}", reading.number(plan, "start_distance"), start)
-    outcome = absorb(program, start_step, start, blocks)
-    detail = f"leaves {outcome.leftover:.3g} of distances up to {outcome.scale:.6g}"
-    zero = outcome.leftover <= _LEFTOVER * outcome.scale
-    ledger.require(f"plan absorbs all{where}", zero, detail)
-    return outcome.sum_of_squares
+    squares, left = absorbed_squares(program, start_step, start, blocks)
+    detail = f"sum of squares {squares:.9g}, with {left:.3g} left for the last shift"
+    case.ledger.require(f"plan{where}", math.isfinite(squares), detail)
+    return squares
 
 
-def _gaussian(case: Case, sum_of_squares: float) -> Derived:
-    mu = math.sqrt(sum_of_squares) * (1 + _ROUNDING)
-    return gaussian_derived(mu, case.delta)
+# --- averages over secret orders -----------------------------------------------------------------
 
 
-def _shuffled(case: Case, order: str) -> Run:
-    _require_contractive(case, Cyclic)
+def shuffle_once_average(case: Case) -> Derived:
+    """Derive the average over the record's position: one secret order for all epochs."""
+    losses = _require_shuffled(case, "shuffle_once")
+    if not equal_steps(case.run):
+        return _averaged_positions(case, losses)
+    length = batches_per_epoch(case.run)
+
+    def program(trailing: int, uses: int) -> Program:
+        parts = [(length - 1 - trailing, False), (1, True), (trailing, False)]
+        return _program(case, parts, uses, losses, case.run.diameter)
+
+    return _averaged(case, program)
+
+
+def reshuffle_average(case: Case) -> Derived:
+    """Derive the average over the position in the last epoch: a fresh order each epoch."""
+    losses = _require_shuffled(case, "reshuffle")
+    _require_whole_epochs(case)
+    if not equal_steps(case.run):
+        return _averaged_positions(case, losses)
+    length = batches_per_epoch(case.run)
+
+    def program(trailing: int, uses: int) -> Program:
+        if uses > _MOST_EPOCHS:
+            raise ArithmeticError(f"{uses} epochs are too many to walk through")
+        early = [(length - 1, False), (1, True)] * (uses - 1)
+        last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
+        return _program(case, [*early, *last], 1, losses, case.run.diameter)
+
+    return _averaged(case, program)
+
+
+def _require_shuffled(case: Case, order: str) -> str:
+    losses = _require_contractive(case, Cyclic)
     found = _order(case.run)
     about = f"the theorem is about {order!r}; this is {found!r}"
     case.ledger.require("order", found == order, about)
-    case.ledger.require("domain used", case.witness.get("bounded") is True, "bounded is True")
-    return case.run
+    return losses
 
 
-def _averaged(case: Case, run: Run, program: Callable[[int, int], Program]) -> Derived:
+def _averaged(case: Case, program: Callable[[int, int], Program]) -> Derived:
     """Average over groups of positions, each charged as its most exposed member."""
-    weights, mus = [], []
-    groups = reading.rows(case.witness, "groups")
-    firsts = []
+    listed = reading.rows(case.witness, "groups", most=500)
+    groups = [reading.as_record(group, f"groups[{i}]") for i, group in enumerate(listed)]
+    firsts = [reading.whole(group, "trailing") for group in groups]
+    weights, squares = _shares(case, firsts), []
     for i, group in enumerate(groups):
-        if not isinstance(group, dict):
-            raise reading.Malformed(f"groups[{i}] must be an object")
-        firsts.append(reading.whole(group, "trailing"))
-    for i, (group, share) in enumerate(zip(groups, _shares(case, run, firsts), strict=True)):
-        uses = reading.whole(group, "uses", 1)
         # A record that a short run never reaches is charged as if it were used once.
-        expected = max(1, _uses_of(run, firsts[i]))
-        case.ledger.require(f"uses[{i}]", uses == expected, f"stored {uses}, derived {expected}")
-        case.ledger.agree(f"weight[{i}]", reading.number(group, "weight"), share)
-        total = _plan_cost(case, program(firsts[i], uses), reading.record(group, "plan"), f"[{i}]")
-        weights.append(share)
-        mus.append(math.sqrt(total) * (1 + _ROUNDING))
-    curve = mixture(weights, mus)
-    epsilon = epsilon_at(curve, case.delta, case.epsilon)
-    how = f"average of {len(mus)} Gaussian curves, fifty digits"
-    return Derived(float(epsilon), CLOSED, how, near=lambda *_: lambda eps: float(curve(eps)))
+        uses = max(1, -(-(case.run.steps - firsts[i]) // batches_per_epoch(case.run)))
+        plan = reading.record(group, "plan")
+        squares.append(_plan_cost(case, program(firsts[i], uses), plan, f"[{i}]"))
+    return _mixture_derived(case, weights, squares)
 
 
-def _averaged_positions(case: Case, run: Run) -> Derived:
-    """Average over groups of positions, each charged as its worst member."""
-    length, size = batches_per_epoch(run), int(run.batch_size)
-    costs = position_costs(case, _contractive_class(run))
-    stored = reading.rows(case.witness, "edges")
-    edges = [reading.as_whole(edge, f"edges[{i}]") for i, edge in enumerate(stored)]
-    ends = [*edges[1:], len(costs)]
-    rising = edges[0] == 0 and all(a < b for a, b in zip(edges, ends, strict=True))
-    case.ledger.require("groups", rising, f"{len(edges)} groups of {len(costs)} positions")
-    weights, mus = [], []
-    for low, high in zip(edges, ends, strict=True):
-        # The last position of an epoch holds what is left over.
-        weights.append((min(high * size, run.n) - low * size) / run.n)
-        mus.append(math.sqrt(max(costs[low:high])))
-    epsilon = epsilon_at(mixture(weights, mus), case.delta, case.epsilon)
-    how = f"average of {len(mus)} Gaussian curves over {length} positions, fifty digits"
-    return Derived(float(epsilon), CLOSED, how)
-
-
-def _shares(case: Case, run: Run, firsts: list[int]) -> list[float]:
+def _shares(case: Case, firsts: list[int]) -> list[Precise]:
     """Return the share of records in each group; groups must cover all positions in turn.
 
     A group holds the positions from its own number of trailing steps up to the next group's. More
     steps after a record's last use, or fewer uses, only hide it better, so its first member stands
     for all.
     """
+    run = case.run
     length, size = batches_per_epoch(run), int(run.batch_size)
-    ordered = firsts[0] == 0 and all(a < b for a, b in pairwise(firsts))
-    inside = ordered and firsts[-1] < length
-    case.ledger.require("groups", inside, f"{len(firsts)} groups of {length} positions")
-    short = run.n - (length - 1) * size
+    rising = firsts[0] == 0 and all(a < b for a, b in pairwise([*firsts, length]))
+    case.ledger.require("groups", rising, f"{len(firsts)} groups of {length} positions")
+    missing = length * size - run.n
     # The number of trailing steps of the record in the last, perhaps shorter, batch of an epoch.
     of_short = (run.steps - 1 - (length - 1)) % length
     shares = []
-    for low, high in zip(firsts, [*firsts[1:], length], strict=True):
-        records = (high - low) * size - (size - short if low <= of_short < high else 0)
-        shares.append(records / run.n)
+    for low, high in pairwise([*firsts, length]):
+        records = (high - low) * size - (missing if low <= of_short < high else 0)
+        shares.append(MP.mpf(records) / run.n)
     return shares
 
 
-def _uses_of(run: Run, trailing: int) -> int:
-    """Count the steps T - 1 - trailing, and every epoch before."""
-    return max(0, -(-(run.steps - trailing) // batches_per_epoch(run)))
+def _averaged_positions(case: Case, losses: str) -> Derived:
+    """Average over groups of positions, each charged as its worst member."""
+    run, size = case.run, int(case.run.batch_size)
+    costs = position_costs(case, losses)
+    edges = reading.wholes(case.witness, "edges", most=500)
+    rising = edges[0] == 0 and all(a < b for a, b in pairwise([*edges, len(costs)]))
+    case.ledger.require("groups", rising, f"{len(edges)} groups of {len(costs)} positions")
+    weights, squares = [], []
+    for low, high in pairwise([*edges, len(costs)]):
+        # The last position of an epoch holds what is left over.
+        weights.append(MP.mpf(min(high * size, run.n) - low * size) / run.n)
+        squares.append(max(costs[low:high]))
+    return _mixture_derived(case, weights, squares)
 
 
-# A walk that is longer than this in (steps) x (positions) is not attempted.
-_MOST_WORK = 2 * 10**9
+def _mixture_derived(case: Case, weights: list[Precise], squares: list[float]) -> Derived:
+    curve = mixture(weights, [math.sqrt(total) * ROUNDED for total in squares])
+    how = f"average of {len(squares)} Gaussian curves, fifty digits"
+    epsilon = epsilon_at(curve, case.delta, case.epsilon)
+    return Derived(epsilon, how, near=lambda *_: lambda eps: float(curve(eps)) * ROUNDED)
 
 
-@dataclass(frozen=True)
-class Steps:
-    """Every step's constants: c if another's turn, c if the record's, its reach, the noise."""
-
-    length: int
-    others: list[float]
-    own: list[float]
-    reach: list[float]
-    nu: list[float]
-
-
-@dataclass
-class Pools:
-    """Blocks of one position, the last ones of the run first, their ratios falling."""
-
-    arrived: list[float] = field(default_factory=list)
-    noise: list[float] = field(default_factory=list)
-    closed: bool = False
-
-    def close(self, arrived: float, noise: float) -> None:
-        """Put the first block of all: the program starts here, from a distance."""
-        self.push(arrived, noise)
-        self.closed = True
-
-    def push(self, arrived: float, noise: float) -> None:
-        """Put a block to the left of the others, and pool it with those of a smaller ratio."""
-        if self.closed or (arrived == 0 and noise == 0):
-            return
-        while self.arrived and arrived * self.noise[-1] > self.arrived[-1] * noise:
-            arrived += self.arrived.pop()
-            noise += self.noise.pop()
-        self.arrived.append(arrived)
-        self.noise.append(noise)
-
-    def cost(self) -> float:
-        """Return the sum of squares."""
-        pairs = [(s, w) for s, w in zip(self.arrived, self.noise, strict=True) if s > 0]
-        return math.fsum(s * s / w if w > 0 else math.inf for s, w in pairs)
+# --- positions whose steps differ ----------------------------------------------------------------
 
 
 def position_costs(case: Case, losses: str) -> list[float]:
-    """Return the sum of squares of each position, started where the witness says."""
-    run = case.run
-    steps = _steps(case, losses)
-    count = min(steps.length, run.steps)
+    """Return the sum of squares of each position, started where the witness says, rounded up."""
+    run, length = case.run, batches_per_epoch(case.run)
+    count = min(length, run.steps)
     starts = _starts(case, count)
-    if steps.length >= run.steps and math.isinf(run.diameter):
-        return _single_uses(steps)
-    work = count * run.steps
-    case.ledger.require("length", work <= _MOST_WORK, f"{run.steps} steps, {count} positions")
-    if isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle":
-        return _reshuffled(run, steps, starts)
-    return _kept(run, steps, starts)
+    single = length >= run.steps
+    _require_short(case, 1 if single else count)
+    others, own, reach, nu = _step_columns(case, losses, length)
+    rounding = 1 + 1e-13 + 1e-15 * run.steps
+    left = _left(others)
+    if single:
+        return [x * rounding for x in _single_uses(reach, left, nu, starts, run.diameter)]
+    found = []
+    reshuffled = _order(run) == "reshuffle"
+    # Every epoch but the last is charged at its end, with the most that any place leaves there.
+    most = _most_left(reach, others, length) if reshuffled else reach[:0]
+    ends = np.arange(length - 1, run.steps - length, length)
+    for place, start in enumerate(starts):
+        if reshuffled:
+            times = np.r_[ends, run.steps - length + place]
+            arrives = np.r_[most, reach[times[-1]]]
+        else:
+            times = np.arange(place, run.steps, length)
+            mixed = others.copy()
+            mixed[times] = own[times]
+            left, arrives = _left(mixed), reach[times]
+        found.append(rounding * _position_cost(times, arrives, left, nu, start, run.diameter))
+    return found
 
 
-def _steps(case: Case, losses: str) -> Steps:
-    """Read off every step. Reshuffled steps count as lacking one record, used or not."""
-    run, ledger, loss = case.run, case.ledger, case.run.loss
+def _single_uses(
+    reach: FloatArray, left: FloatArray, nu: FloatArray, starts: list[int], diameter: float
+) -> list[float]:
+    """Return the costs where every record is used once, the program starting at that use or after.
+
+    (s c ... c)^2 / (noise from there on).
+    """
+    noise = np.r_[np.cumsum(((nu * left) ** 2)[::-1])[::-1], 0.0]
+    found = []
+    for t, start in enumerate(starts):
+        distance = float(left[t]) * (float(reach[t]) if start < 0 else diameter)
+        room = float(noise[t] if start < 0 else noise[t + 1])
+        known = start <= 0 and room > 0
+        found.append(distance**2 / room if known else 0.0 if distance == 0 else math.inf)
+    return found
+
+
+def _left(slopes: FloatArray) -> FloatArray:
+    """Return how much of a distance after each step is left at the end of the run."""
+    found: FloatArray = np.r_[np.cumprod(slopes[:0:-1])[::-1], 1.0]
+    return found
+
+
+def _most_left(reach: FloatArray, slopes: FloatArray, length: int) -> FloatArray:
+    """Return the most that a use in each epoch but the last leaves at the epoch's end."""
+    steps = reach.size - length
+    kept = np.ones(steps // length)
+    most = np.zeros(steps // length)
+    for place in range(length - 1, -1, -1):
+        most = np.maximum(most, reach[place:steps:length] * kept)
+        kept = kept * slopes[place:steps:length]
+    return np.asarray(most)
+
+
+def _position_cost(
+    times: IntArray,
+    arrives: FloatArray,
+    left: FloatArray,
+    nu: FloatArray,
+    start: int,
+    diameter: float,
+) -> float:
+    """Pool blocks of (arrived, noise), the last ones of the run first, their ratios falling."""
+    if start >= times.size:
+        return math.inf
+    energy = (nu * left) ** 2
+    noise = np.add.reduceat(energy, times)
+    arrived = arrives * left[times]
+    if start >= 0:
+        # The program starts just after this use, from as far apart as the domain allows.
+        arrived[start], noise[start] = diameter * left[times[start]], _after(energy, times, start)
+    pools: list[tuple[float, float]] = []
+    first = max(start, 0)
+    for near, far in zip(arrived[first:][::-1].tolist(), noise[first:][::-1].tolist(), strict=True):
+        distance, room = near, far
+        while pools and distance * pools[-1][1] > pools[-1][0] * room:
+            distance, room = distance + pools[-1][0], room + pools.pop()[1]
+        pools.append((distance, room))
+    return math.fsum(s * s / w if w > 0 else math.inf for s, w in pools if s > 0)
+
+
+def _after(energy: FloatArray, times: IntArray, start: int) -> float:
+    """Return the noise after a use, up to the next one."""
+    end = int(times[start + 1]) if start + 1 < times.size else energy.size
+    return float(energy[int(times[start]) + 1 : end].sum())
+
+
+def _step_columns(
+    case: Case, losses: str, length: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return for every step c if another's turn, c if the record's, its reach, and the noise.
+
+    Reshuffled steps count as lacking one record, used or not.
+    """
+    run, loss = case.run, case.run.loss
     assert loss is not None
-    length, size, short = batches_per_epoch(run), int(run.batch_size), smallest_batch(run)
-    free = not (isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle")
-    known: dict[tuple[float, int, bool], float] = {}
+    always = _order(run) == "reshuffle"
 
+    @cache
     def slope(eta: float, records: int, used: bool) -> float:
-        if (eta, records, used) not in known:
-            maps = StepLosses(loss, run.l2, least_share(run, records, used), 1.0)
-            modulus = maps.modulus(losses, eta, ledger)
-            ledger.require("linear modulus", modulus.jump == 0, f"{losses!r}")
-            known[eta, records, used] = modulus.slope
-        return known[eta, records, used]
+        maps = StepLosses(loss, run.l2, least_share(run, records, used), 1.0)
+        return maps.slope(losses, eta, case.ledger)
 
-    steps = Steps(length, [], [], [], [])
-    for stage in stages(run):
-        reach = distance_factor(run) * stage.eta * loss.lipschitz / run.batch_size
-        for _ in range(stage.count):
-            records = short if len(steps.nu) % length == length - 1 else size
-            steps.others.append(slope(stage.eta, records, not free))
-            steps.own.append(slope(stage.eta, records, True))
-            steps.reach.append(reach)
-            steps.nu.append(stage.nu)
-    return steps
+    found = stages(run)
+    counts = [stage.count for stage in found]
+
+    def column(value: Callable[[Stage], float]) -> FloatArray:
+        return np.repeat(np.array([value(stage) for stage in found]), counts)
+
+    def slopes(records: int, used: bool) -> FloatArray:
+        return column(lambda stage: slope(stage.eta, records, used))
+
+    ends_epoch = np.arange(run.steps) % length == length - 1
+    short, size = smallest_batch(run), int(run.batch_size)
+    others = np.where(ends_epoch, slopes(short, always), slopes(size, always))
+    own = np.where(ends_epoch, slopes(short, True), slopes(size, True))
+    reach = column(lambda stage: moved_by_record(run, stage.eta))
+    return others, own, reach, column(lambda stage: stage.nu)
 
 
 def _starts(case: Case, count: int) -> list[int]:
     """Return after which use each position's program starts, -1 for the start of the run."""
-    stored = reading.entry(case.witness, "starts")
     if math.isinf(case.run.diameter):
-        case.ledger.require("starts", stored is None, "without a domain there are none")
         return [-1] * count
-    found = [reading.as_number(x, "starts") for x in reading.rows(case.witness, "starts")]
-    whole = len(found) == count and all(x == int(x) >= -1 for x in found)
-    case.ledger.require("starts", whole, f"{len(found)} starts of {count} positions")
-    return [int(x) for x in found]
-
-
-def _single_uses(steps: Steps) -> list[float]:
-    """Return the costs where every record is used once: (s c ... c)^2 / (noise from there on)."""
-    left, noise, found = 1.0, 0.0, []
-    for t in range(len(steps.nu) - 1, -1, -1):
-        noise += (steps.nu[t] * left) ** 2
-        found.append((steps.reach[t] * left) ** 2 / noise)
-        left *= steps.others[t]
-    return found[::-1]
-
-
-def _kept(run: Run, steps: Steps, starts: list[int]) -> list[float]:
-    left, noise = np.ones(len(starts)), np.zeros(len(starts))
-    pools = [Pools() for _ in starts]
-    for t in range(run.steps - 1, -1, -1):
-        epoch, place = divmod(t, steps.length)
-        here, met = float(left[place]), float(noise[place])
-        if epoch == starts[place]:
-            pools[place].close(run.diameter * here, met)
-        pools[place].push(steps.reach[t] * here, met + (steps.nu[t] * here) ** 2)
-        noise += (steps.nu[t] * left) ** 2
-        noise[place] = 0.0
-        factor = left[place] * steps.own[t]
-        left *= steps.others[t]
-        left[place] = factor
-    return _costs(pools, starts)
-
-
-def _reshuffled(run: Run, steps: Steps, starts: list[int]) -> list[float]:
-    """Charge every epoch but the last at its end, with the most that any place leaves there."""
-    left, length = 1.0, steps.length
-    noise: FloatArray = np.zeros(len(starts))
-    pools = [Pools() for _ in starts]
-    last = run.steps // length - 1
-    for t in range(run.steps - 1, -1, -1):
-        epoch, place = divmod(t, length)
-        reach, users = steps.reach[t], range(place, place + 1)
-        if epoch < last:
-            ends = place == length - 1
-            reach, users = (_most_left(steps, t), range(length)) if ends else (0.0, range(0))
-        absorbs = (steps.nu[t] * left) ** 2
-        for j in users:
-            met = float(noise[j])
-            if epoch == starts[j]:
-                pools[j].close(run.diameter * left, met)
-            pools[j].push(reach * left, met + absorbs)
-        noise += absorbs
-        noise[users.start : users.stop] = 0.0
-        left *= steps.others[t]
-    return _costs(pools, starts)
-
-
-def _most_left(steps: Steps, end: int) -> float:
-    """Return the most that a use in the epoch up to step ``end`` leaves after that step."""
-    kept, most = 1.0, 0.0
-    for t in range(end, end - steps.length, -1):
-        most = max(most, steps.reach[t] * kept)
-        kept *= steps.others[t]
-    return most
-
-
-def _costs(pools: list[Pools], starts: list[int]) -> list[float]:
-    reached = all(pool.closed for pool, start in zip(pools, starts, strict=True) if start >= 0)
-    return [pool.cost() for pool in pools] if reached else [math.inf]
+    found = reading.wholes(case.witness, "starts", most=_MOST_STEPS, least=-1)
+    case.ledger.require("starts", len(found) == count, f"{len(found)} of {count} positions")
+    return found

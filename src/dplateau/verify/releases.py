@@ -9,7 +9,7 @@ Parts that other software answers for are taken as declared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -18,19 +18,19 @@ import numpy as np
 
 from dplateau.ground.sealed import COMPOSITION
 from dplateau.verify import reading
-from dplateau.verify.claims import Case, Derived, starting_interval
-from dplateau.verify.composed import STRIDE, Curve, Rows, composed_curve, epsilon_near
+from dplateau.verify.claims import ROUNDED, Case, Derived
+from dplateau.verify.composed import STRIDE, Curve, Rows, composed_epsilon
 from dplateau.verify.pairs import GaussianPair, LossPair, TableLoss
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
-from dplateau.verify.report import Ledger, Refused, Verification
+from dplateau.verify.reading import Found
+from dplateau.verify.report import Ledger, Malformed, Refused, Verification
+from dplateau.verify.verdict import examined, rederived
 
 _FIXED = "the parts and their settings were fixed before the first release"
 _DISJOINT = "the parts use disjoint records, divided without looking at the data"
-_HALVINGS = 6
 _MOST_PARTS = 10**6
 # Deeper nesting than anyone writes by hand is somebody's attempt to exhaust the stack.
 _DEEPEST = 8
-Found = Mapping[str, Any]
 Row = tuple[float, float]
 # From an (epsilon, delta) to one that is proved: the same, or the next one above it that is known.
 Confirm = Callable[[Row], Row | None]
@@ -39,29 +39,20 @@ Confirm = Callable[[Row], Row | None]
 def verify_composition(found: Any) -> Verification:
     """Re-derive the claim of a composition; whatever is wrong with it, the answer is a verdict."""
     ledger = Ledger()
-    derived, ok = math.nan, False
-    try:
+
+    def derivation() -> None:
         derived = _Node(found, ledger, "", 0).derived()
+        ledger.derived = derived if math.isfinite(derived) else None
         claimed = reading.number(found, "claimed_epsilon")
         detail = f"claimed {claimed:.9g}, derived {derived:.9g}"
         ledger.require("epsilon is proved", derived <= claimed, detail)
-        ok = True
-    except Refused:
-        pass  # the ledger's last line says why
-    except reading.Malformed as problem:
-        ledger.fail("readable", str(problem))
-    except Exception as problem:
-        # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
-        ledger.fail("derivation", f"could not be carried out ({type(problem).__name__}: {problem})")
-    claim = found.get("claimed_epsilon") if isinstance(found, dict) else None
-    shown = isinstance(claim, int | float) and not isinstance(claim, bool) and math.isfinite(claim)
-    method = found.get("method") if isinstance(found, dict) else None
+
     return Verification(
-        ok=ok,
+        ok=ledger.settles(derivation),
         checks=tuple(ledger.checks),
-        claimed_epsilon=float(claim) if shown and claim is not None else None,
-        rederived_epsilon=derived if math.isfinite(derived) else None,
-        bound=method if isinstance(method, str) else None,
+        claimed_epsilon=reading.shown_number(found, "claimed_epsilon"),
+        rederived_epsilon=ledger.derived,
+        bound=reading.shown_word(found, "method"),
     )
 
 
@@ -111,7 +102,6 @@ class _Node:
 
     def _require_assumptions(self) -> None:
         """Require that nothing a part rests on was left out."""
-        reading.assumptions(self.found)
         stated = {item["text"] for item in self.found["assumptions"]}
         needed = {_FIXED} | ({_DISJOINT} if self.disjoint else set())
         for entry in self.entries:
@@ -157,31 +147,11 @@ class _Node:
 
     def _gaussian(self) -> float:
         squares = sum(entry.count * self._mu(entry) ** 2 for entry in self.entries)
-        return float(gaussian_epsilon(math.sqrt(squares) * (1 + 1e-15), self.delta)) * (1 + 1e-15)
+        return gaussian_epsilon(math.sqrt(squares) * ROUNDED, self.delta)
 
     def _composed(self) -> float:
-        """Compose on finer and finer grids until the claim is met or nothing changes."""
-        rows = self._rows()
-        interval = starting_interval(rows, self.epsilon)
-        best = math.inf
-        for _ in range(_HALVINGS):
-            try:
-                found = self._epsilon_on(rows, interval)
-            except ArithmeticError:
-                break
-            settled = math.isfinite(best) and best - found <= 1e-6 * found
-            best = min(best, found)
-            if best <= self.epsilon or settled:
-                break
-            interval /= 2
-        return best
-
-    def _epsilon_on(self, rows: Rows, interval: float) -> float:
-        def near(eps: float) -> Curve:
-            return composed_curve(rows, interval, eps, self.delta)
-
-        # The root of a curve is found to 1e-10 of itself.
-        return epsilon_near(near, self.delta, self.epsilon) * (1 + 1e-9)
+        """Compose what was confirmed."""
+        return composed_epsilon(self._rows(), self.epsilon, self.delta).epsilon
 
     def _rows(self) -> Rows:
         """Return the product of all confirmed laws; Gaussian ones are one Gaussian."""
@@ -201,10 +171,10 @@ class _Node:
                     if count:
                         pairs[pair] = pairs.get(pair, 0.0) + entry.count * count
         if squares > 0:
-            pairs[GaussianPair(math.sqrt(squares) * (1 + 1e-15))] = 1.0
+            pairs[GaussianPair(math.sqrt(squares) * ROUNDED)] = 1.0
         # Each failure is a mass at infinite loss beside a whole law: prod (1 + x) - 1 in all.
         extra = math.expm1(failing * (1 + 1e-12))
-        return Rows(tuple(pairs), np.array([list(pairs.values())]), (1.0,), extra)
+        return Rows.product(list(pairs.items()), extra)
 
     def _mu(self, entry: _Entry) -> float:
         """Return the law's mu, not below the part's own."""
@@ -281,10 +251,8 @@ class _Node:
             return _for_every([self._confirm(entry) for entry in self.entries])
         if self.method not in ("PLD composition", "GDP composition"):
             return _claimed_or(self.epsilon, self.delta, lambda _: None)
-        rows = self._rows()
-        interval = starting_interval(rows, self.epsilon) / 2
-        near = _near_rows(lambda eps, delta: composed_curve(rows, interval, eps, delta))
-        return _claimed_or(self.epsilon, self.delta, near)
+        found = composed_epsilon(self._rows(), self.epsilon, self.delta)
+        return _claimed_or(self.epsilon, self.delta, _near_rows(found.near))
 
     def _inner(self, entry: _Entry) -> _Node:
         """Return a composition inside this one, its own claim confirmed."""
@@ -300,8 +268,6 @@ class _Node:
 
     def _certificate(self, entry: _Entry) -> tuple[Case, str, Derived]:
         """Verify a certificate as it would be on its own, and return what was derived."""
-        from dplateau.verify.verdict import examined
-
         place = self.entries.index(entry)
         if place not in self._known:
             try:
@@ -317,18 +283,18 @@ class _Node:
 
 def _entry(item: Any, where: str) -> _Entry:
     if not isinstance(item, dict):
-        raise reading.Malformed(f"{where.strip()} must be an object")
+        raise Malformed(f"{where.strip()} must be an object")
     part, law = reading.record(item, "part"), reading.entry(item, "law")
     if part.get("schema") not in (reading.SCHEMA, reading.FOREIGN, reading.COMPOSITION):
-        raise reading.Malformed(f"{where.strip()} is of no kind that can be composed")
+        raise Malformed(f"{where.strip()} is of no kind that can be composed")
     if law is not None and not isinstance(law, dict):
-        raise reading.Malformed(f"the law of {where.strip()} must be an object")
+        raise Malformed(f"the law of {where.strip()} must be an object")
     return _Entry(where, reading.whole(item, "count", 1), part, law)
 
 
 def _law(entry: _Entry) -> Found:
     if entry.law is None:
-        raise reading.Malformed(f"{entry.where.strip()} has no law")
+        raise Malformed(f"{entry.where.strip()} has no law")
     return entry.law
 
 
@@ -380,7 +346,6 @@ def _declared(law: Found) -> Confirm:
 
 def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
     """Return the rows of a certificate: its own claim, its curves, or the theorem once more."""
-    from dplateau.verify.verdict import rederived
 
     def again(row: Row) -> Row | None:
         epsilon, delta = row

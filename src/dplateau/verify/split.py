@@ -1,37 +1,40 @@
-"""Batches of one size with a hidden state: swaps and shifts in one pair, from an averaged start.
+"""Replaced records in random batches: one step's noise hides a swap and absorbs a shift at once.
 
-Replaced records in random batches, any declared losses: shifts and swaps share the noise.
+In batches of one size with contractive steps both are one pair, from an averaged start; with any
+other declared losses, and in Poisson batches, the noise is split between the two.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from dplateau.algorithms import Run
-from dplateau.ground.types import FloatArray
+from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.verify import reading
-from dplateau.verify.claims import Case, Derived, rows_epsilon
+from dplateau.verify.claims import ROUNDED, Case, Derived, product_derived
 from dplateau.verify.coins import StartLaw, start_law
 from dplateau.verify.composed import Rows
-from dplateau.verify.facts import Stage, require_cap, require_constant, require_sampled, stages
-from dplateau.verify.pairs import GaussianPair, LossPair, SwappedPair
-from dplateau.verify.square_root_moduli import constant_blocks
-from dplateau.verify.walks import (
-    CONTRACTION,
-    Modulus,
-    Program,
-    ShiftBlocks,
-    StepLosses,
-    Stretch,
-    forward_distance,
+from dplateau.verify.facts import (
+    largest_share,
+    least_share,
+    moved_by_record,
+    require_batches,
+    require_cap,
+    require_constant,
+    require_hidden,
+    require_neighbors,
+    smallest_batch,
+    stages,
 )
+from dplateau.verify.pairs import GaussianPair, LossPair, SwappedPair
+from dplateau.verify.report import Malformed
+from dplateau.verify.square_root_moduli import absorbing_walk
+from dplateau.verify.walks import CONTRACTION, Program, StepLosses, Stretch, forward_distance
 
 # Older uses than this many are charged as if all of them had happened.
 _MOST_COINS = 1 << 20
@@ -41,6 +44,20 @@ _RARE = 1e-5
 _ROUNDING = 3e-10
 # Room for swaps that lie on the border of a size.
 _UP = 1 + 1e-11
+# Starts, and (starts) x (steps), that are looked at.
+_MOST_STARTS, _MOST_WORK = 200, 10**7
+# Swaps that differ by less than this are replaced by the largest of them.
+_ALIKE = math.log(1.001)
+
+
+def _require_replaced(case: Case, scheme: Scheme) -> Run:
+    require_hidden(case.run, case.ledger)
+    require_batches(case.run, case.ledger, scheme)
+    require_neighbors(case.run, case.ledger, "replace")
+    return case.run
+
+
+# --- batches of one size, contractive steps ------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -54,44 +71,43 @@ class _Steps:
 
 def fixed_size_averaged(case: Case) -> Derived:
     """Compose the pairs of the last steps for every start, and average over the starts' law."""
-    run = require_sampled(case, "fixed", "replace")
-    losses = reading.word(case.witness, "losses")
-    case.ledger.require("class of losses", losses == CONTRACTION, f"{losses!r}")
+    run = _require_replaced(case, FixedSize)
     last_steps = reading.whole(case.witness, "last_steps", 1)
     before = run.steps - last_steps
     case.ledger.require("last steps", before >= 0, f"{last_steps} of {run.steps} steps")
-    found = _stretches(case, run)
-    steps = _last(found, last_steps)
-    edges = reading.rising(case.witness, "edges")
-    weights = _weights(case, run, found, edges, before)
-    rows = _rows(case, run, steps, edges)
-    used = sorted(set().union(*rows))
-    counts = np.array([[float(row[pair]) for pair in used] for row in rows])
-    pairs: tuple[LossPair, ...] = tuple(SwappedPair(run.sampling_rate, m * _UP, a) for m, a in used)
-    kept = np.array(weights[:-1]) > _RARE * case.delta
+    edges = reading.rising(case.witness, "edges", most=_MOST_STARTS)
+    work = last_steps * len(edges)
+    case.ledger.require("length", work <= _MOST_WORK, f"{len(edges)} starts, {last_steps} steps")
+    found = _stretches(case)
+    weights = np.array(_weights(case, found, edges, before))
+    pairs, counts = _plans(case, _last(found, last_steps), edges)
+    kept = weights[:-1] > _RARE * case.delta
     kept[0] |= not kept.any()
-    rare = float(np.array(weights[:-1])[~kept].sum())
     live = counts[kept].sum(axis=0) > 0
-    table = Rows(
+    rows = Rows(
         pairs=tuple(pair for pair, needed in zip(pairs, live, strict=True) if needed),
         counts=counts[kept][:, live],
-        weights=tuple(np.array(weights[:-1])[kept].tolist()),
-        extra=weights[-1] + rare,
+        weights=tuple((weights[:-1][kept] * ROUNDED).tolist()),
+        extra=float(weights[-1] + weights[:-1][~kept].sum()) * ROUNDED,
     )
-    return rows_epsilon(table, case.epsilon, case.delta)
+    return product_derived(case, rows)
 
 
-def _stretches(case: Case, run: Run) -> list[Stretch]:
-    """Return the run's steps: the maps of b - 1 or b common records, a swap of 2 eta L / b."""
+def _stretches(case: Case) -> list[Stretch]:
+    """Return the run's steps: the maps of b - 1 or b common records, and what a swap moves."""
+    run = case.run
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, (run.batch_size - 1) / run.batch_size, 1.0)
-    reach = 2 * run.loss.lipschitz / run.batch_size
-
-    def stretch(stage: Stage) -> Stretch:
-        modulus = maps.modulus(CONTRACTION, stage.eta, case.ledger)
-        return Stretch(stage.count, modulus, reach * stage.eta, stage.nu)
-
-    return [stretch(stage) for stage in stages(run)]
+    least = least_share(run, smallest_batch(run), used=True)
+    maps = StepLosses(run.loss, run.l2, least, 1.0)
+    return [
+        Stretch(
+            stage.count,
+            maps.modulus(CONTRACTION, stage.eta, case.ledger),
+            moved_by_record(run, stage.eta),
+            stage.nu,
+        )
+        for stage in stages(run)
+    ]
 
 
 def _last(found: list[Stretch], count: int, skipped: int = 0) -> _Steps:
@@ -113,12 +129,11 @@ def _last(found: list[Stretch], count: int, skipped: int = 0) -> _Steps:
     return _Steps(keep, nu, move)
 
 
-def _weights(
-    case: Case, run: Run, found: list[Stretch], edges: list[float], before: int
-) -> list[float]:
+def _weights(case: Case, found: list[Stretch], edges: list[float], before: int) -> list[float]:
     """Return upper bounds on the chances of the starts, the last one being beyond all edges."""
+    run = case.run
     drift = Program(tuple(found), 1, run.diameter)
-    largest = forward_distance(drift, before) * (1 + _ROUNDING)
+    largest = forward_distance(drift, before)
     law: StartLaw | None = None
     tails = [1.0]
     for edge in edges:
@@ -128,8 +143,7 @@ def _weights(
         if law is None:
             coins = min(before, _MOST_COINS)
             steps = _last(found, coins, skipped=run.steps - before)
-            carried = np.exp(np.cumsum(np.log(np.maximum(np.r_[1.0, steps.keep], 1e-300))))
-            carried *= 1 + _ROUNDING
+            carried = np.cumprod(np.r_[1.0, steps.keep]) * (1 + _ROUNDING)
             older = float(carried[-1]) * forward_distance(drift, before - coins)
             law = start_law(carried[:-1] * steps.move, run.sampling_rate, older)
         tails.append(min(tails[-1], law.tail(edge)))
@@ -137,67 +151,69 @@ def _weights(
     return [a - b for a, b in pairwise(tails)] + [tails[-1]]
 
 
-def _rows(
-    case: Case, run: Run, steps: _Steps, edges: list[float]
-) -> list[Counter[tuple[float, float]]]:
-    """Check that every plan absorbs its start; count its steps by (swap, shift)."""
-    sizes = np.array(reading.rising(case.witness, "sizes"))
+def _plans(case: Case, steps: _Steps, edges: list[float]) -> tuple[list[LossPair], FloatArray]:
+    """Check that every plan absorbs its start; return pairs, and how often each plan has them."""
+    witness, ledger = case.witness, case.ledger
+    sizes = np.array(reading.rising(witness, "sizes", most=1000))
     swaps = steps.move / steps.nu
     largest = float(swaps.max())
     fits = float(sizes[-1]) >= largest * (1 - 1e-12)
-    case.ledger.require("swaps", fits, f"up to {largest:.6g}, planned for {sizes[-1]:.6g}")
-    of_step = sizes[np.minimum(np.searchsorted(sizes, swaps * (1 - 1e-12)), sizes.size - 1)]
-    listed = reading.entry(case.witness, "levels")
-    levels = np.r_[0.0, reading.rising(case.witness, "levels") if listed else []]
-    plans = reading.rows(case.witness, "plans")
-    case.ledger.require("plans", len(plans) == len(edges), f"{len(plans)} for {len(edges)} starts")
+    ledger.require("swaps", fits, f"up to {largest:.6g}, planned for {sizes[-1]:.6g}")
+    size_of = np.minimum(np.searchsorted(sizes, swaps * (1 - 1e-12)), sizes.size - 1)
+    listed = reading.entry(witness, "levels")
+    levels = np.r_[0.0, reading.rising(witness, "levels", most=1000) if listed else []]
+    plans = reading.rows(witness, "plans")
+    ledger.require("plans", len(plans) == len(edges), f"{len(plans)} for {len(edges)} starts")
     # One unit of shift in a step is worth its noise times all later contractions at the end.
-    worth = steps.nu * np.exp(np.cumsum(np.log(np.maximum(np.r_[1.0, steps.keep[:-1]], 1e-300))))
-    left_over = float(np.exp(np.log(np.maximum(steps.keep, 1e-300)).sum()))
-    rows, before = [], np.zeros(swaps.size)
+    kept = np.cumprod(np.r_[1.0, steps.keep])
+    worth = steps.nu * kept[:-1]
+    keys, before = [], np.zeros(swaps.size)
     for k, (edge, plan) in enumerate(zip(edges, plans, strict=True)):
-        shifts = levels[_places(plan, swaps.size, levels.size, f"plans[{k}]")]
-        absorbed, needed = float(worth @ shifts), left_over * edge * (1 + 2 * _ROUNDING)
+        places = _places(plan, swaps.size, levels.size, f"plans[{k}]")
+        shifts = levels[places]
+        absorbed, needed = float(worth @ shifts), float(kept[-1]) * edge * (1 + 2 * _ROUNDING)
         detail = f"absorbs {absorbed:.9g} of {needed:.9g}"
-        case.ledger.require(f"plan absorbs its start[{k}]", absorbed >= needed, detail)
+        ledger.require(f"plan absorbs its start[{k}]", absorbed >= needed, detail)
         # The chances are upper bounds on tails: a later start must not cost less.
         rises = bool(np.all(shifts >= before))
-        case.ledger.require(f"plan rises[{k}]", rises, "no shift is below the plan's before")
-        rows.append(Counter(zip(of_step.tolist(), shifts.tolist(), strict=True)))
+        ledger.require(f"plan rises[{k}]", rises, "no shift is below the plan's before")
+        keys.append(np.unique(size_of * levels.size + places, return_counts=True))
         before = shifts
-    return rows
+    used = np.unique(np.concatenate([key for key, _ in keys]))
+    counts = np.zeros((len(keys), used.size))
+    for row, (key, count) in zip(counts, keys, strict=True):
+        row[np.searchsorted(used, key)] = count
+    rate = case.run.sampling_rate
+    pairs: list[LossPair] = [
+        SwappedPair(rate, float(sizes[key // levels.size]) * _UP, float(levels[key % levels.size]))
+        for key in used.tolist()
+    ]
+    return pairs, counts
 
 
-def _places(plan: object, steps: int, levels: int, name: str) -> npt.NDArray[np.int64]:
+def _places(plan: object, steps: int, levels: int, name: str) -> IntArray:
     """Read blocks of [count, level], first step first; return the levels, last step first."""
-    if not isinstance(plan, list) or not plan:
-        raise reading.Malformed(f"{name} must be a list of [count, level]")
-    counts, places = [], []
-    for i, item in enumerate(plan):
-        if not isinstance(item, list) or len(item) != 2:
-            raise reading.Malformed(f"{name}[{i}] must be [count, level]; it is {item!r}")
-        counts.append(reading.as_whole(item[0], f"{name}[{i}][0]", 1))
-        places.append(reading.as_whole(item[1], f"{name}[{i}][1]"))
+    stored = reading.tuples(plan, name, ("count", "level"))
+    counts = [reading.as_whole(item[0], f"{name}[{i}][0]", 1) for i, item in enumerate(stored)]
+    places = [reading.as_whole(item[1], f"{name}[{i}][1]") for i, item in enumerate(stored)]
     if sum(counts) != steps or max(places) >= levels:
-        raise reading.Malformed(f"{name} must give each of {steps} steps one of {levels} levels")
+        raise Malformed(f"{name} must give each of {steps} steps one of {levels} levels")
     return np.repeat(np.array(places, dtype=np.int64), counts)[::-1]
 
 
-_LEFTOVER = 1e-12
-# Swaps that differ by less than this are replaced by the largest of them.
-_ALIKE = math.log(1.001)
+# --- any declared losses: the noise is split -----------------------------------------------------
 
 
 def fixed_size_modulus(case: Case) -> Derived:
     """Derive batches of exactly b records; two swaps differ by what one more gradient does."""
-    run = require_sampled(case, "fixed", "replace")
-    return _derived(case, run, 1.0, lambda u: _gradient_gap(run, u))
+    run = _require_replaced(case, FixedSize)
+    return _split_derived(case, 1.0, lambda u: _gradient_gap(run, u))
 
 
 def poisson_replace_modulus(case: Case) -> Derived:
     """Derive Poisson batches: a swap is the record's step against its replacement's."""
-    run = require_sampled(case, "poisson", "replace")
-    return _derived(case, run, 0.0, lambda u: 0.0)
+    _require_replaced(case, Poisson)
+    return _split_derived(case, 0.0, lambda u: 0.0)
 
 
 def _gradient_gap(run: Run, u: float) -> float:
@@ -211,70 +227,39 @@ def _gradient_gap(run: Run, u: float) -> float:
     return min(gaps)
 
 
-def _derived(case: Case, run: Run, least: float, gap: Callable[[float], float]) -> Derived:
+def _split_derived(case: Case, least: float, gap: Callable[[float], float]) -> Derived:
     """Walk the plan; compose its Gaussian with the sampled swap of every step."""
-    witness, ledger = case.witness, case.ledger
+    run, witness, ledger = case.run, case.witness, case.ledger
     stage = require_constant(run, ledger)
-    cap, extra = require_cap(case, run)
+    cap, extra = require_cap(case)
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, least, cap / run.batch_size)
+    maps = StepLosses(run.loss, run.l2, least, largest_share(run, cap))
     phi = maps.modulus(reading.word(witness, "losses"), stage.eta, ledger)
-    unit = stage.eta / run.batch_size
-    last_steps = reading.whole(witness, "last_steps", 1)
-    before = run.steps - last_steps
-    ledger.require("last steps", before >= 0, f"{last_steps} of {run.steps} steps")
-    drift = Stretch(max(before, 1), phi, 2 * unit * run.loss.lipschitz, stage.nu)
-    start = forward_distance(Program((drift,), 1, run.diameter), before) if before else 0.0
-    ledger.agree("start distance", reading.number(witness, "start_distance"), start)
     share = reading.number(witness, "swap_share")
     ledger.require("split", 0 < share < 1, f"a share of {share:g} hides the swap")
-    blocks = constant_blocks(case, last_steps)
-    walked = _walked(case, phi, run.diameter, start, blocks)
-    # Where nothing is absorbed, all the noise hides the swap.
-    swaps = [
-        (
-            unit * (2 * run.loss.lipschitz + gap(u)) / stage.nu / math.sqrt(share if a else 1.0),
-            count,
-        )
-        for count, u, a in walked
-    ]
-    squares = math.fsum(count * (a / stage.nu) ** 2 for count, a, _ in blocks) / (1 - share)
-    rows = _swap_rows(run.sampling_rate, swaps, squares if start > 0 else 0.0, extra)
-    return rows_epsilon(rows, case.epsilon, case.delta)
-
-
-def _walked(
-    case: Case, phi: Modulus, diameter: float, start: float, blocks: ShiftBlocks
-) -> list[tuple[int, float, float]]:
-    """Return (steps, distance before them, shift); the plan must end at distance zero."""
-    if start == 0:
-        return [(count, 0.0, 0.0) for count, _, _ in blocks]
-    found, u, left = [], start, start
-    for count, shift, _ in blocks:
-        for _ in range(count):
-            found.append((1, u, shift))
-            left = max(0.0, phi(u) - shift)
-            u = min(diameter, left)
-    largest = max(shift for _, shift, _ in blocks)
-    detail = f"leaves {left:.3g} of a start at {start:.6g}"
-    case.ledger.require("plan absorbs its start", left <= _LEFTOVER * largest, detail)
-    return found
-
-
-def _swap_rows(rate: float, swaps: list[tuple[float, int]], squares: float, extra: float) -> Rows:
-    grouped: list[tuple[float, int]] = []
-    first = math.inf
-    for size, count in sorted(swaps):
-        if not grouped or math.log(size / first) > _ALIKE:
-            grouped.append((size, count))
-            first = size
-        else:
-            grouped[-1] = (size, grouped[-1][1] + count)
-    pairs: list[LossPair] = [SwappedPair(rate, size) for size, _ in grouped]
-    counts = [float(count) for _, count in grouped]
-    if squares > 0:
+    unit, moved = stage.eta / run.batch_size * ROUNDED, moved_by_record(run, stage.eta)
+    swaps, squares = [], []
+    for count, u, shift in absorbing_walk(case, stage, phi):
+        # Where nothing is absorbed, all the noise hides the swap.
+        hidden = stage.nu * math.sqrt(share if shift else 1.0)
+        swaps.append(((moved + unit * gap(u)) / hidden * ROUNDED, count))
+        squares.append(count * (shift / stage.nu) ** 2 / (1 - share))
+    parts = _grouped(run.sampling_rate, swaps)
+    total = math.fsum(squares) * ROUNDED
+    if total > 0:
         # Several small Gaussians in place of a large one need no wider grid than the swaps do.
-        pieces = math.ceil(min(64.0, max(1.0, squares / (rate * grouped[0][0]) ** 2)))
-        pairs.append(GaussianPair(math.sqrt(squares / pieces)))
-        counts.append(float(pieces))
-    return Rows(tuple(pairs), np.array([counts]), (1.0,), extra)
+        smallest = run.sampling_rate * min(size for size, _ in swaps)
+        pieces = math.ceil(min(64.0, max(1.0, total / smallest**2)))
+        parts.append((GaussianPair(math.sqrt(total / pieces) * ROUNDED), pieces))
+    return product_derived(case, Rows.product(parts, extra))
+
+
+def _grouped(rate: float, swaps: list[tuple[float, int]]) -> list[tuple[LossPair, float]]:
+    """Return the pairs of all swaps, those that are nearly alike as the largest of them."""
+    found: list[tuple[float, int]] = []
+    for size, count in sorted(swaps, reverse=True):
+        if found and math.log(found[-1][0] / size) <= _ALIKE:
+            found[-1] = (found[-1][0], found[-1][1] + count)
+        else:
+            found.append((size, count))
+    return [(SwappedPair(rate, size), count) for size, count in found]
