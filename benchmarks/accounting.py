@@ -56,12 +56,14 @@ def median_seconds(call: Callable[[], float], repeats: int) -> tuple[float, floa
 
 def forget_compositions() -> None:
     """Empty the caches, so that a repeated call does its work again."""
-    from dplateau.bounds import poisson
+    from dplateau.bounds import fixed_size
     from dplateau.curves import composed
+    from dplateau.shifts import blocks
 
     composed._composed_family.cache_clear()
     composed._composed.cache_clear()
-    poisson._start_tail.cache_clear()
+    fixed_size._law.cache_clear()
+    blocks._even_law.cache_clear()
 
 
 def event(run: Run, noise: float | None = None, steps: int | None = None) -> dpa.DpEvent:

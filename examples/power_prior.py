@@ -16,8 +16,9 @@ import math
 
 import numpy as np
 
-from dplateau import Ball, LossGeometry, Potential, sample, theorem_4_2
+from dplateau import Ball, LossGeometry, Potential, sample
 from dplateau.ground.types import FloatArray
+from dplateau.sampling import theorem_4_2
 
 POWER = 0.5
 RADIUS = 1.0

@@ -23,7 +23,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT / "tests"))
 
 from catalogue import RUNS  # noqa: E402
-from dplateau.bounds.registry import BOUNDS, bound_named  # noqa: E402
+from dplateau.bounds.registry import BOUNDS, HISTORICAL, bound_named  # noqa: E402
 
 Found = dict[str, Any]
 
@@ -110,7 +110,7 @@ def refusal_changes(bound: str, stored: Found) -> Iterator[str]:
 
 def changes(golden: Found) -> Iterator[str]:
     """Say everything that differs from the stored files."""
-    names = [bound.name for bound in BOUNDS]
+    names = [bound.name for bound in (*BOUNDS, *HISTORICAL)]
     yield from (f"{bound}: not stored" for bound in names if bound not in golden)
     yield from (f"{bound}: no such bound" for bound in golden if bound not in names)
     for bound in (name for name in names if name in golden):
@@ -172,7 +172,7 @@ def main() -> int:
         found = list(changes(read()))
         print("\n".join(found) or "every certificate is as stored")
         return 1 if found else 0
-    write({bound.name: golden_of(bound.name) for bound in BOUNDS})
+    write({bound.name: golden_of(bound.name) for bound in (*BOUNDS, *HISTORICAL)})
     return 0
 
 

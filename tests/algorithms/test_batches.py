@@ -193,10 +193,10 @@ def test_the_list_of_schemes_is_closed() -> None:
 
 @pytest.mark.parametrize("release", ["last", "all"])
 def test_no_bound_speaks_of_an_unknown_scheme(release: str) -> None:
-    from dplateau.bounds.registry import BOUNDS
+    from dplateau.bounds.registry import BOUNDS, HISTORICAL
 
     run = unknown(release=release)
-    for bound in BOUNDS:
+    for bound in (*BOUNDS, *HISTORICAL):
         assert bound.refusal(run), bound.name
     with pytest.raises(NotApplicable, match="no bound applies"):
         certify(run, 1e-5)

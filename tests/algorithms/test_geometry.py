@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from dplateau import Ball, Body, Box, Dissipativity, Holder, InvalidInput, LossGeometry
-from dplateau.algorithms.domains import domain_from_dict
+from dplateau.algorithms.geometry import domain_from_dict
 from dplateau.errors import NotApplicable
 
 NOT_NUMBERS: list[Any] = [math.nan, True, "1", None, [1.0], 1j]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dplateau import LossGeometry, NoisyGD, NoisySGD, NotApplicable, ProjectedLangevin, Schedule
 from dplateau.algorithms import Run
-from dplateau.algorithms.noise import CONVENTIONS, Given, as_noise_std
+from dplateau.algorithms.schedule import NOISE_CONVENTIONS, Given, as_noise_std
 from dplateau.errors import InvalidInput
 
 positive = st.floats(1e-6, 1e6)
@@ -42,8 +42,8 @@ def test_the_three_conventions_of_one_run() -> None:
     lipschitz=positive,
     rate=positive,
     batch=st.integers(1, 1000),
-    stated=st.sampled_from(CONVENTIONS),
-    through=st.sampled_from(CONVENTIONS),
+    stated=st.sampled_from(NOISE_CONVENTIONS),
+    through=st.sampled_from(NOISE_CONVENTIONS),
 )
 def test_round_trips(
     z: float, lipschitz: float, rate: float, batch: int, stated: str, through: str
@@ -51,21 +51,21 @@ def test_round_trips(
     loss = LossGeometry(lipschitz=lipschitz, convex=False)
     first = sgd(batch_size=batch, learning_rate=rate, loss=loss, **{stated: z})
     second = first.replace(**{through: getattr(first, through)})
-    for name in CONVENTIONS:
+    for name in NOISE_CONVENTIONS:
         assert getattr(second, name) == pytest.approx(getattr(first, name), rel=1e-14)
     assert second.noise.name == through
-    assert set(second.to_dict()) & set(CONVENTIONS) == {through}
+    assert set(second.to_dict()) & set(NOISE_CONVENTIONS) == {through}
 
 
 @given(
     blocks=st.lists(st.tuples(st.floats(0.1, 9.0), st.integers(1, 5)), min_size=1, max_size=6),
-    stated=st.sampled_from(CONVENTIONS),
+    stated=st.sampled_from(NOISE_CONVENTIONS),
 )
 def test_schedules_round_trip_too(blocks: list[tuple[float, int]], stated: str) -> None:
     noise = Schedule(tuple(blocks))
     rates = [0.1 * (1 + i) for i in range(len(noise))]
     run = sgd(steps=len(noise), learning_rate=rates, **{stated: noise})
-    for through in CONVENTIONS:
+    for through in NOISE_CONVENTIONS:
         again = run.replace(**{through: getattr(run, through)})
         kept = getattr(again, stated)
         values = kept.values() if isinstance(kept, Schedule) else [kept] * len(noise)
@@ -73,11 +73,11 @@ def test_schedules_round_trip_too(blocks: list[tuple[float, int]], stated: str) 
 
 
 def test_the_convention_stated_is_the_one_kept() -> None:
-    for name in CONVENTIONS:
+    for name in NOISE_CONVENTIONS:
         run = sgd(**{name: 1.25})
         assert run.noise == Given(name, 1.25)
         assert run.parameters()[name] == 1.25
-        assert set(run.parameters()) & set(CONVENTIONS) == {name}
+        assert set(run.parameters()) & set(NOISE_CONVENTIONS) == {name}
 
 
 def test_a_full_batch_divides_by_n() -> None:

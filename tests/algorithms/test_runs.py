@@ -160,7 +160,7 @@ def test_one_pass_counts_the_short_last_batch() -> None:
     assert OnePassSGD(n=12, batch_size=12, noise_std=1.0, release="last").steps == 1
 
 
-def test_neighbours_one_or_two_gradients_apart() -> None:
+def test_neighbors_one_or_two_gradients_apart() -> None:
     run = plain(n=10, batch_size=5, steps=1)
     assert run.neighbor_factor == 1
     assert run.replace(neighbors="replace").neighbor_factor == 2

@@ -181,7 +181,7 @@ def slopes_of_others(run: Run, problem: WalkProblem, x: FloatArray) -> FloatArra
     drift = np.broadcast_to(problem.drift, problem.steps)[at]
     pull = np.broadcast_to(problem.pull, problem.steps)[at]
     width = problem.pull_width
-    bent = np.clip(x - problem.pull_centre, -width, width) if pull else np.zeros(x.shape)
+    bent = np.clip(x - problem.pull_center, -width, width) if pull else np.zeros(x.shape)
     step = drift - pull * bent
     found: FloatArray = -step / rate
     return found
@@ -270,14 +270,14 @@ def final_density(
             curved = pulled_at(problem, time)
             key = (used, curved, *values.values())
             if key not in kernels:
-                bent = np.clip(grid - problem.pull_centre, -problem.pull_width, problem.pull_width)
+                bent = np.clip(grid - problem.pull_center, -problem.pull_width, problem.pull_width)
                 pull = values["pull"] * curved
                 shift = values["drift"]
                 if used:
                     pull += own * values["record_pull"] - curved * values["removed_pull"]
                     shift += sign * values["record_step"] - values["removed_step"]
-                centres = values["contraction"] * grid + shift - pull * bent
-                below = ndtr((edges[None, :] - centres[:, None]) / values["noise_std"])
+                centers = values["contraction"] * grid + shift - pull * bent
+                below = ndtr((edges[None, :] - centers[:, None]) / values["noise_std"])
                 kernels[key] = np.diff(below, axis=1)
             total += weight * (mass @ kernels[key])
         mass = total
@@ -340,7 +340,7 @@ def test_reshuffled_walls_against_sampling() -> None:
     """One use per epoch at a random place, on a domain, by plain simulation."""
     problem = WalkProblem(steps=10, contraction=0.95, record_step=0.8, noise_std=1.0, lower=-2.0,
                           upper=2.5, inclusion=Reshuffled(4, 0.5), pull=0.5, removed_pull=0.1,
-                          pull_width=1.0, pull_centre=0.3, drift=0.1,
+                          pull_width=1.0, pull_center=0.3, drift=0.1,
                           removed_step=0.05)  # fmt: skip
     from dplateau.audit import solve
 

@@ -205,12 +205,12 @@ def test_rules_are_correctly_rounded(points: int) -> None:
 def test_quadrature_error_bound_is_one(points: int, half: float) -> None:
     """Integrate density times normal tail over [-half, half] and compare with 30 digits."""
     nodes, weights = gauss_legendre(points)
-    for centre, edge in [(0.0, 0.3), (0.5 * half, -0.2), (half, half)]:
-        values = np.exp(-((half * nodes - centre) ** 2) / 2) * ndtr(half * nodes - edge)
+    for center, edge in [(0.0, 0.3), (0.5 * half, -0.2), (half, half)]:
+        values = np.exp(-((half * nodes - center) ** 2) / 2) * ndtr(half * nodes - edge)
         found = half * float(weights @ values) / math.sqrt(2 * math.pi)
         with mpmath.workdps(30):
             exact = mpmath.quad(
-                lambda z, m=centre, e=edge: mpmath.npdf(z - m) * mpmath.ncdf(z - e),
+                lambda z, m=center, e=edge: mpmath.npdf(z - m) * mpmath.ncdf(z - e),
                 mpmath.linspace(-half, half, 9),
             )
             assert abs(found - exact) <= quadrature_error(points, 1, half, 1.0) + 1e-15

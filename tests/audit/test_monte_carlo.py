@@ -454,7 +454,7 @@ def test_outputs_that_change_their_size_are_refused() -> None:
         audit_trainer(train, gaussian_claim(), 1.0, 0.0, runs=100, seed=0)
 
 
-# --- neighbouring data sets
+# --- neighboring data sets
 
 
 def test_pairs_differ_in_one_record_of_full_length() -> None:

@@ -33,7 +33,7 @@ class Trainer:
     logistic: bool = False
     noise_factor: float = 1.0
     batches: str | None = None
-    divide_by_realised_size: bool = False
+    divide_by_realized_size: bool = False
     leak_after: int | None = None
     one_noise_for_all_steps: bool = False
 
@@ -50,7 +50,7 @@ class Trainer:
         for taken in self._taken(rng, count):
             sums = self._gradients(rows, taken, w)
             size: float | FloatArray = run.batch_size
-            if self.divide_by_realised_size:
+            if self.divide_by_realized_size:
                 size = np.maximum(taken.sum(axis=1, keepdims=True), 1)
             drawn = kept if self.one_noise_for_all_steps else rng.normal(size=w.shape)
             w = w - eta * (sums / size + run.l2 * w) + noise * self.noise_factor * drawn
@@ -147,7 +147,7 @@ def case(run: Run, **changes: object) -> Case:
 
 CASES = {
     "noise a fifth too small": case(GD, noise_factor=0.8),
-    "short last batch divided by its own size": case(CYCLIC, divide_by_realised_size=True),
+    "short last batch divided by its own size": case(CYCLIC, divide_by_realized_size=True),
     "an iterate leaked half way": case(GD, leak_after=20),
     "an unshuffled loader for Poisson batches": case(POISSON, batches="cyclic", record=19),
     "a shuffled loader for Poisson batches": case(

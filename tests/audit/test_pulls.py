@@ -18,7 +18,7 @@ from dplateau.ground.types import FloatArray
 
 BASE = Chain(steps=12, contraction=0.95, noise_std=1.0, drift=0.2, jump=0.7,
              inclusion=Bernoulli(0.3), start=0.5, lower=-4.0, upper=5.0, pull=0.6,
-             pull_change=-0.1, record_pull=0.05, centre=0.4, width=1.3)  # fmt: skip
+             pull_change=-0.1, record_pull=0.05, center=0.4, width=1.3)  # fmt: skip
 
 
 def sampled(chain: Chain, size: int) -> FloatArray:

@@ -28,18 +28,18 @@ def two_steps(chain: Chain, point: float) -> float:
     def last(x: float) -> float:
         return laplace_tail(point - 0.8 * x - 0.9)
 
-    centre = 0.8 * chain.start + 0.9
+    center = 0.8 * chain.start + 0.9
 
     def inner(x: float) -> float:
-        return 0.5 * math.exp(-abs(x - centre)) * last(x)
+        return 0.5 * math.exp(-abs(x - center)) * last(x)
 
-    low, high = max(chain.lower, centre - 60), min(chain.upper, centre + 60)
-    found: float = quad(inner, low, centre, epsabs=1e-12)[0]
-    found += quad(inner, centre, high, epsabs=1e-12)[0]
+    low, high = max(chain.lower, center - 60), min(chain.upper, center + 60)
+    found: float = quad(inner, low, center, epsabs=1e-12)[0]
+    found += quad(inner, center, high, epsabs=1e-12)[0]
     if math.isfinite(chain.lower):
-        found += (1 - laplace_tail(chain.lower - centre)) * last(chain.lower)
+        found += (1 - laplace_tail(chain.lower - center)) * last(chain.lower)
     if math.isfinite(chain.upper):
-        found += laplace_tail(chain.upper - centre) * last(chain.upper)
+        found += laplace_tail(chain.upper - center) * last(chain.upper)
     return found
 
 

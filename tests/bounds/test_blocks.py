@@ -16,13 +16,12 @@ from dplateau import Ball, LossGeometry, NoisySGD, certify, compare
 from dplateau.algorithms import Run
 from dplateau.audit import lower_bound
 from dplateau.bounds.base import Witness
-from dplateau.bounds.batch_cap import batch_sizes
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace, lags_of
 from dplateau.bounds.registry import bound_named
+from dplateau.bounds.step_maps import batch_sizes
 from dplateau.curves import GaussianCurve, LossCurve
 from dplateau.errors import InvalidInput
-from dplateau.shifts.block_plans import cheapest_plans
-from dplateau.shifts.blocks import Lags, Plan, block_pairs, memory
+from dplateau.shifts.blocks import Lags, Plan, block_pairs, cheapest_plans, memory
 
 DELTA = 1e-5
 BLOCKS = {"add_remove": PoissonBlocks(), "replace": PoissonBlocksReplace()}

@@ -8,27 +8,28 @@ from pathlib import Path
 import pytest
 
 from dplateau.bounds.base import Bound
-from dplateau.bounds.registry import BOUNDS, bound_named
+from dplateau.bounds.registry import BOUNDS, HISTORICAL, bound_named
 
 ROOT = Path(__file__).parents[2]
+ALL = (*BOUNDS, *HISTORICAL)
 
 
 def test_names_are_unique_and_found() -> None:
-    names = [bound.name for bound in BOUNDS]
+    names = [bound.name for bound in ALL]
     assert len(set(names)) == len(names)
     assert [bound_named(name).name for name in names] == names
     with pytest.raises(ValueError, match="no bound is named 'nothing'; known are"):
         bound_named("nothing")
 
 
-@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.name)
+@pytest.mark.parametrize("bound", ALL, ids=lambda bound: bound.name)
 def test_every_bound_has_a_proof_note_that_names_it(bound: Bound) -> None:
     text = (ROOT / bound.note).read_text(encoding="utf-8")
     assert f"`{bound.name}`" in text
     assert len(text) > 400
 
 
-@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.name)
+@pytest.mark.parametrize("bound", ALL, ids=lambda bound: bound.name)
 def test_every_bound_cites_a_statement(bound: Bound) -> None:
     entry = bound.citation.bibtex()
     assert entry.startswith("@misc{")
@@ -37,8 +38,8 @@ def test_every_bound_cites_a_statement(bound: Bound) -> None:
 
 
 def test_domination_names_real_bounds() -> None:
-    names = {bound.name for bound in BOUNDS}
-    for bound in BOUNDS:
+    names = {bound.name for bound in ALL}
+    for bound in ALL:
         assert names.issuperset(bound.dominated_by)
         assert bound.name not in bound.dominated_by
 

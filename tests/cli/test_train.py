@@ -188,6 +188,25 @@ def test_inferred_classes_are_called_a_leak(
     assert "classes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--delta", "0.0003"], "delta = 0.0003 is above 1/n = 0.00025"),
+        (["--epsilon", "1e9"], "epsilon = 9.99967e+08 is above 20"),
+        (["--epsilon", "0.001"], "the model will hardly work: with n = 4000 records"),
+    ],
+)
+def test_what_promises_little_is_said_and_done(
+    words: list[str], reason: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    start = ["train", data, "--target", "income", "--epsilon", 1, *KNOWN, "--passes", 5, "-o", out]
+    assert run(*start, *words) == 0
+    said = capsys.readouterr()
+    assert f"dplateau: warning: {reason}" in said.err
+    assert reason in (out / "report.txt").read_text()
+
+
 GOOD = "age,town,hours,income\n20,Rome,3,low\n30,Oslo,9,high\n"
 BAD_FILES = {
     "missing target": (GOOD.replace("income", "wage"), "no column 'income' to predict"),
@@ -232,7 +251,6 @@ def test_a_bad_file_gives_one_line_and_leaves_nothing(
         ([*KNOWN, "--bounds", "age=9:1"], "low < high"),
         ([*KNOWN, "--hash", "town=x"], "BUCKETS"),
         ([*KNOWN, "--classes", "low"], "at least two"),
-        ([*KNOWN, "--delta", "0.5"], "1/n"),
         ([*KNOWN, "--epsilon", "-1"], "epsilon"),
         ([*KNOWN, "--neighbors", "swap"], "neighbors"),
         ([*KNOWN, "--public-test", "absent.csv"], "no such file"),

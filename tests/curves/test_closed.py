@@ -107,7 +107,7 @@ def test_laplace_renyi_divergence_by_quadrature(ratio: float, order: float) -> N
         def middle(x: mp.mpf) -> mp.mpf:
             return mp.exp(-a * (s - x) - (1 - a) * x) / 2
 
-        # Left of both centres and right of both the ratio of densities is constant.
+        # Left of both centers and right of both the ratio of densities is constant.
         left, right = mp.exp(-a * s) / 2, mp.exp(-(1 - a) * s) / 2
         inside = mp.quad(middle, mp.linspace(0, s, 9))
         exact = mp.log(left + inside + right) / (a - 1)

@@ -1,4 +1,4 @@
-"""Conversions from one Rényi divergence, against formulas and a minimisation in many digits.
+"""Conversions from one Rényi divergence, against formulas and a minimization in many digits.
 
 The oracle of the optimal conversion is the primal problem, a minimum over two-point laws, which
 shares nothing with the dual that the library evaluates: at the reported (epsilon, delta) the
@@ -23,8 +23,8 @@ from dplateau.curves.conversions import (
     balle_epsilon,
     classic_delta,
     classic_epsilon,
-    linearised_delta,
-    linearised_epsilon,
+    linearized_delta,
+    linearized_epsilon,
     optimal_delta,
     optimal_epsilon,
     rdp_delta,
@@ -33,11 +33,11 @@ from dplateau.curves.conversions import (
 from dplateau.errors import InvalidInput
 from dplateau.numerics.normal import gaussian_delta, gaussian_epsilon
 
-EPSILONS = (classic_epsilon, balle_epsilon, linearised_epsilon, optimal_epsilon)
-DELTAS = (classic_delta, balle_delta, linearised_delta, optimal_delta)
+EPSILONS = (classic_epsilon, balle_epsilon, linearized_epsilon, optimal_epsilon)
+DELTAS = (classic_delta, balle_delta, linearized_delta, optimal_delta)
 
-# (alpha, zeta, delta) -> classic, balle, linearised, optimal; six digits, from the primal problem
-# minimised to 1e-12 and from the closed forms.
+# (alpha, zeta, delta) -> classic, balle, linearized, optimal; six digits, from the primal problem
+# minimized to 1e-12 and from the closed forms.
 GOLDEN = [
     ((10.0, 1.0, 1e-5), (2.279214, 1.918011, 2.023357, 1.917997)),
     ((5.0, 0.5, 1e-5), (3.378231, 2.752728, 2.939520, 2.716384)),

@@ -52,7 +52,7 @@ def test_curves_fall_and_invert(curve: LossCurve) -> None:
     for delta in (0.1, 1e-3, 1e-6, 1e-12):
         epsilon = curve.epsilon(delta)
         assert epsilon >= 0
-        # delta() re-centres its composition, so it may differ by a grid's worth.
+        # delta() re-centers its composition, so it may differ by a grid's worth.
         assert curve.delta(epsilon) <= delta * 1.02
         assert curve.delta(epsilon * 0.99) >= delta * 0.98
 

@@ -13,7 +13,7 @@ from scipy import integrate, stats
 
 from dplateau.curves.mixture_pairs import MixturePair
 from dplateau.curves.pairs import Order, PoissonPair
-from dplateau.curves.privacy_loss import compose_pairs, discretise
+from dplateau.curves.privacy_loss import compose_pairs, discretize
 from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw, upper_law
 from dplateau.numerics.normal import gaussian_delta
 
@@ -159,13 +159,13 @@ def test_cells_are_outer_bounds(seed: int, order: Order, width: float) -> None:
 
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), order=st.sampled_from(ORDERS))
-def test_a_discretised_pair_dominates(seed: int, order: Order) -> None:
+def test_a_discretized_pair_dominates(seed: int, order: Order) -> None:
     rng = np.random.default_rng(seed)
     pair = MixturePair(random_law(rng, 30), random_law(rng, 30) if rng.random() < 0.5 else NOTHING)
     if pair.trivial:
         return
     span = float(np.ptp(pair.loss_range(1e-9, order)))
-    law = discretise(pair, order, span / 400, 1e-9)
+    law = discretize(pair, order, span / 400, 1e-9)
     losses = law.step * (law.lowest + np.arange(law.masses.size)) + law.shift
     eps = np.linspace(0.0, 0.8 * max(losses[-1], 0.1), 9)
     found = [

@@ -23,7 +23,7 @@ from dplateau.curves.privacy_loss import (
     LossPmf,
     compose,
     compose_pairs,
-    discretise,
+    discretize,
     epsilon_over_counts,
 )
 from dplateau.errors import InvalidInput
@@ -45,17 +45,17 @@ PAIRS: list[DominatingPair] = [
 ]
 
 
-# --- discretisation ----------------------------------------------------------------------------
+# --- discretization ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
-def test_discretised_delta_touches_the_exact_one_on_the_grid(
+def test_discretized_delta_touches_the_exact_one_on_the_grid(
     pair: DominatingPair, order: Order
 ) -> None:
     low, high = pair.loss_range(1e-10, order)
     step = (high - low) / 300
-    law = discretise(pair, order, step, 1e-13)
+    law = discretize(pair, order, step, 1e-13)
     composed = compose([(law, 1)], target_delta=1e-5)
     grid = step * np.arange(law.lowest + 1, law.lowest + law.masses.size)
     exact = pair.delta(grid, order)
@@ -66,11 +66,11 @@ def test_discretised_delta_touches_the_exact_one_on_the_grid(
 
 
 def test_masses_add_up_and_unreachable_losses_stay_empty() -> None:
-    law = discretise(MNIST, "remove", 1e-3, 1e-12)
+    law = discretize(MNIST, "remove", 1e-3, 1e-12)
     assert 1.0 <= law.masses.sum() + law.infinity_mass < 1.0 + 1e-9
     assert law.lowest == math.floor(math.log1p(-MNIST.sampling_rate) / 1e-3)
     assert law.infinity_mass < 2e-12
-    trivial = discretise(PoissonPair(0.0, 1.0), "remove", 1e-3, 1e-12)
+    trivial = discretize(PoissonPair(0.0, 1.0), "remove", 1e-3, 1e-12)
     assert (trivial.lowest, trivial.masses.tolist(), trivial.shift) == (0, [1.0], 0.0)
 
 
@@ -276,7 +276,7 @@ def test_order_and_grouping_do_not_matter(
 
 
 def test_repeating_a_law_is_composing_copies_of_it() -> None:
-    laws = [discretise(MNIST, order, 2e-3, 1e-14) for order in ORDERS]
+    laws = [discretize(MNIST, order, 2e-3, 1e-14) for order in ORDERS]
     for law in laws:
         once = compose([(law, 6)], target_delta=1e-5)
         copies = compose([(law, 1)] * 6, target_delta=1e-5)
@@ -365,7 +365,7 @@ def test_tails_that_exceed_delta_say_so() -> None:
 
 
 def test_contradictions_are_refused() -> None:
-    fine, coarse = (discretise(MNIST, "remove", h, 1e-9) for h in (1e-3, 2e-3))
+    fine, coarse = (discretize(MNIST, "remove", h, 1e-9) for h in (1e-3, 2e-3))
     with pytest.raises(InvalidInput, match="same step"):
         compose([(fine, 1), (coarse, 1)], target_delta=1e-5)
     with pytest.raises(InvalidInput, match="whole number"):
@@ -378,4 +378,4 @@ def test_contradictions_are_refused() -> None:
     with pytest.raises(InvalidInput, match="orders"):
         compose_pairs([(MNIST, 1)], target_delta=1e-5, orders=())
     with pytest.raises(InvalidInput, match="step"):
-        discretise(MNIST, "remove", 0.0, 1e-9)
+        discretize(MNIST, "remove", 0.0, 1e-9)

@@ -104,7 +104,7 @@ def test_real_orders_at_tiny_noise(order: float, rate: float, noise: float) -> N
     ("order", "rate"), [(1.0005, 1e-6), (1.037, 0.01), (7.7, 0.5), (60.5, 0.1)]
 )
 def test_quadrature_and_the_far_limit_meet(order: float, rate: float) -> None:
-    """Centres 100 standard deviations apart are no longer integrated."""
+    """Centers 100 standard deviations apart are no longer integrated."""
     inside, outside = 100 * (1 - 1e-12), 100 * (1 + 1e-12)
     near, far = ours(order, rate, inside), ours(order, rate, outside)
     assert far == pytest.approx(near, rel=1e-9)

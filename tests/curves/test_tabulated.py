@@ -24,7 +24,7 @@ from dplateau.curves import (
     tabulate,
 )
 from dplateau.curves.pairs import PoissonPair
-from dplateau.curves.privacy_loss import discretise
+from dplateau.curves.privacy_loss import discretize
 from dplateau.curves.tabulated import TablePair
 
 MIXTURE = MixtureCurve((0.9, 0.1), (GaussianCurve(0.3), GaussianCurve(1.0)), extra_delta=1e-8)
@@ -91,7 +91,7 @@ def test_deltas_without_a_formula_are_read_off_a_list() -> None:
 @pytest.mark.parametrize(
     ("epsilon", "delta"), [(1.0, 1e-5), (0.1, 0.0), (8.0, 1e-9), (0.0, 0.25), (40.0, 0.5)]
 )
-def test_one_row_is_randomised_response(epsilon: float, delta: float) -> None:
+def test_one_row_is_randomized_response(epsilon: float, delta: float) -> None:
     pair = TablePair.hull(np.array([epsilon]), np.array([delta]))
     # The hardest (epsilon, delta)-private pair (Kairouz, Oh, Viswanath 2015).
     grown = math.exp(epsilon)
@@ -103,7 +103,7 @@ def test_one_row_is_randomised_response(epsilon: float, delta: float) -> None:
     assert pair.delta(at, "remove") == pytest.approx(truth, rel=1e-9, abs=1e-12)
 
 
-def test_composed_randomised_response_is_the_optimal_composition() -> None:
+def test_composed_randomized_response_is_the_optimal_composition() -> None:
     """Kairouz, Oh, Viswanath 2015, Theorem 3.3, for k equal parts at their kinks."""
     epsilon, delta, count = 0.1, 1e-7, 20
     curve = LossCurve(((TablePair.hull(np.array([epsilon]), np.array([delta])), count),))
@@ -123,7 +123,7 @@ def test_composed_randomised_response_is_the_optimal_composition() -> None:
 
 def test_a_law_gives_back_the_curve_at_its_corners() -> None:
     table = tabulate(GaussianCurve(0.7), 1e-6)
-    law = discretise(table, "remove", 1e-3, 1e-12)
+    law = discretize(table, "remove", 1e-3, 1e-12)
     losses = law.step * (law.lowest + np.arange(law.masses.size))
     for x in table.epsilons[::20]:
         delta = float(np.sum(law.masses * np.maximum(0.0, -np.expm1(x - losses))))

@@ -17,7 +17,10 @@ from dplateau import (
 from dplateau.engines import Randomness, SeededRandomness
 from dplateau.ground.types import FloatArray
 
-pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
+    pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning"),
+]
 
 # The canary is the second record; its neighbour is the same data without it.
 X = np.array([[-0.3, 0.0], [3.0, 4.0]])

@@ -21,7 +21,10 @@ from dplateau import (
     PrivateRidge,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
+    pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning"),
+]
 
 ESTIMATORS = [
     PrivateLogisticRegression(),
@@ -57,6 +60,7 @@ import warnings
 import dplateau
 from sklearn.utils.estimator_checks import estimator_checks_generator
 warnings.simplefilter("ignore", dplateau.PrivacyLeakWarning)
+warnings.simplefilter("ignore", dplateau.PoorPlanWarning)
 for name in {names}:
     for instance, check in estimator_checks_generator(getattr(dplateau, name)()):
         if check.func.__name__ == {NEEDS_ARRAY_API!r}:

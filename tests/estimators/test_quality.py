@@ -16,7 +16,10 @@ from dplateau import (
     PrivateRidge,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
+    pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning"),
+]
 
 rng = np.random.default_rng(4)
 N = 4000

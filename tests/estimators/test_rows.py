@@ -23,7 +23,10 @@ from dplateau import (
 from dplateau.engines import SeededRandomness, scale_rows, train
 from dplateau.estimators.rows import RowMap, bounds_of_columns
 
-pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
+    pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning"),
+]
 
 QUICK: dict[str, Any] = {"compute_budget": 10, "algorithm": "momentum", "random_state": 3}
 rng = np.random.default_rng(0)

@@ -27,7 +27,10 @@ from dplateau import (
     compose,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
+    pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning"),
+]
 
 rng = np.random.default_rng(2)
 X = rng.uniform(-0.5, 0.5, size=(200, 2))

@@ -22,10 +22,9 @@ from scipy.special import ndtr
 from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD
 from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Run
 from dplateau.audit import lower_bound
-from dplateau.bounds.fixed_size import FINE, FixedSizeAveraged, witness_of
-from dplateau.bounds.fixed_size_start import lags_of
+from dplateau.bounds.fixed_size import FINE, FixedSizeAveraged, lags_of, witness_of
 from dplateau.bounds.registry import BOUNDS
-from dplateau.bounds.split_modulus import FixedSizeModulus, candidate
+from dplateau.bounds.square_root_moduli import FixedSizeModulus, candidate
 from dplateau.ground.types import FloatArray
 
 # What quadrature and the sum over outcomes may be wrong by, in epsilon (seen: below 3e-4).

@@ -19,8 +19,8 @@ from dplateau import CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD, cer
 from dplateau.algorithms import Run
 from dplateau.audit import lower_bound
 from dplateau.bounds import blocks
-from dplateau.bounds.batch_cap import BatchSizes
 from dplateau.bounds.registry import bound_named
+from dplateau.bounds.step_maps import BatchSizes
 from dplateau.curves import GaussianCurve, RenyiCurve, sampled_gaussian_rdp
 from dplateau.ground.types import FloatArray
 

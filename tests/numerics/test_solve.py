@@ -117,7 +117,7 @@ class TestRealInversion:
         assert largest_where(lambda x: True, 2.0, 5.0) == 5.0
         assert smallest_where(lambda x: x >= 5.0, 2.0, 5.0) == 5.0
 
-    def test_rtol_zero_gives_neighbouring_doubles(self):
+    def test_rtol_zero_gives_neighboring_doubles(self):
         found = smallest_where(lambda x: x * x >= 2.0, 1.0, 2.0, rtol=0.0)
         assert found * found >= 2.0 > np.nextafter(found, 0.0) ** 2
 

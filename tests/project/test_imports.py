@@ -55,6 +55,17 @@ def test_every_public_name_is_listed_once() -> None:
     assert len(set(dplateau.__all__)) == len(dplateau.__all__)
 
 
+def test_a_name_that_a_room_has_too_stays_the_name() -> None:
+    """`dplateau.verify` is the function, whether or not the room of that name has been loaded."""
+    script = (
+        "import dplateau; first = dplateau.verify; import dplateau.verify.verdict; "
+        "assert callable(first) and dplateau.verify is first; "
+        "from dplateau.verify import verify; assert verify is first"
+    )
+    assert "dplateau" in modules_after(script)
+    assert "dplateau" in modules_after("import dplateau.verify, dplateau; dplateau.verify({})")
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = dplateau.no_such_name

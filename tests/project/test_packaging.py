@@ -152,7 +152,10 @@ def call(*command: str) -> str:
 def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    modules = {path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
+    modules = {
+        path.relative_to(SOURCE).as_posix()
+        for path in [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.pyi")]
+    }
     assert modules | {"dplateau/py.typed"} <= names
     assert {name.partition("/")[0] for name in names} == {"dplateau"}
     unwanted = re.compile(r"(^|/)(__pycache__|tests?|conftest|test_\w+)(/|\.)")

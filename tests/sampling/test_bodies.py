@@ -16,8 +16,7 @@ from scipy.spatial.distance import pdist
 from dplateau import Ball, Body, Box, InvalidInput, OffCenterBall, Polytope, Simplex
 from dplateau.ground.types import FloatArray
 from dplateau.sampling import check_projection
-from dplateau.sampling.bodies import dimension_of, projector, random_points
-from dplateau.sampling.polytope import _by_active_set
+from dplateau.sampling.bodies import _by_active_set, dimension_of, projector, random_points
 
 
 def random_polytope(seed: int, dimension: int, faces: int) -> Polytope:
@@ -53,7 +52,7 @@ def test_projections_pass_the_check(name: str) -> None:
 
 
 def quadratic_program(body: Polytope, point: FloatArray) -> FloatArray:
-    """The nearest point by a general optimiser."""
+    """The nearest point by a general optimizer."""
     found = minimize(
         lambda x: np.sum((x - point) ** 2),
         np.zeros(point.size),
@@ -90,7 +89,7 @@ def test_polytope_projection_satisfies_its_optimality_conditions(
             assert np.array_equal(near, point)
 
 
-def test_polytope_projection_is_that_of_a_general_optimiser() -> None:
+def test_polytope_projection_is_that_of_a_general_optimizer() -> None:
     body = random_polytope(7, 3, 6)
     for point in np.random.default_rng(8).standard_normal((10, 3)) * 4:
         assert body.project(point) == pytest.approx(quadratic_program(body, point), abs=1e-5)

@@ -24,11 +24,10 @@ from dplateau import (
     ProjectedLangevin,
     certify_mixing,
     largest_learning_rate,
-    theorem_4_2,
     tv_over_steps,
 )
-from dplateau.sampling import block_tv_over_steps, nonexpansive_learning_rate
-from dplateau.sampling.theorem_4_2 import theta
+from dplateau.sampling import block_tv_over_steps, nonexpansive_learning_rate, theorem_4_2
+from dplateau.sampling.published import theta
 from dplateau.verify import verify_mixing
 
 

@@ -29,8 +29,7 @@ from dplateau.algorithms import FixedSize, Poisson
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Absolute, Logistic
 from dplateau.sampling import check_constants
-from dplateau.sampling.batches import random_batches
-from dplateau.sampling.secure import SecureGenerator
+from dplateau.sampling.sampler import SecureGenerator, random_batches
 from mixing_truth import grid_chain
 
 

@@ -11,7 +11,7 @@ from scipy.optimize import lsq_linear
 from dplateau.ground.types import FloatArray
 from dplateau.shifts import Chain, Linear, ShiftPlan, evaluate, solve
 from dplateau.shifts import closed_forms as forms
-from dplateau.shifts.homogeneous import homogeneous_plan
+from dplateau.shifts.closed_forms import homogeneous_plan
 from dplateau.shifts.linear import linear_plan, start_costs
 
 

@@ -134,7 +134,7 @@ def test_the_model_scores_rows_as_its_estimator_does() -> None:
     fitted = fit_table(many, SCHEMA, epsilon=4.0, compute_budget=20, random_state=7)
     with pytest.warns(UserWarning, match="random_state"):
         direct = PrivateLogisticRegression(
-            epsilon=4.0, classes=["a", "b"], compute_budget=20, random_state=7
+            epsilon=4.0, classes=["a", "b"], compute_budget=20, data_norm=1.0, random_state=7
         ).fit(encode_features(many, SCHEMA), encode_target(many, SCHEMA))
     assert fitted.model.scores(ROWS)[:, 0] == pytest.approx(
         direct.decision_function(encode_features(ROWS, SCHEMA))

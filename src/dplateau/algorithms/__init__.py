@@ -11,8 +11,15 @@ from dplateau.algorithms.batches import (
     Scheme,
     refuse_batches,
 )
-from dplateau.algorithms.domains import Ball, Body, Box, Domain
-from dplateau.algorithms.geometry import Dissipativity, Holder, LossGeometry
+from dplateau.algorithms.geometry import (
+    Ball,
+    Body,
+    Box,
+    Dissipativity,
+    Domain,
+    Holder,
+    LossGeometry,
+)
 from dplateau.algorithms.release import (
     AllIterates,
     LastIterate,

@@ -5,7 +5,7 @@ Every run iterates
     w_{t+1} = Proj_K[ w_t - eta_t * ( (1/b) * sum_{i in B_t} g_i(w_t) + l2 * w_t ) + nu_t * xi_t ]
 
 from a start that does not depend on the data, where g_i is the gradient (or clipped gradient) of
-record i's loss, |g_i| <= L, b is a public constant (never the realised batch size), B_t the batch
+record i's loss, |g_i| <= L, b is a public constant (never the realized batch size), B_t the batch
 of step t, K the ``domain`` (everything if None), and xi_t fresh noise of unit variance per
 coordinate. The ridge term l2 * w_t covers every coordinate, the intercept included, and is added
 outside the clipped gradients.
@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, TypedDict
 
-from dplateau.algorithms import noise
 from dplateau.algorithms.batches import (
     Batches,
     Cyclic,
@@ -37,11 +36,20 @@ from dplateau.algorithms.batches import (
     Poisson,
     refuse_batches,
 )
-from dplateau.algorithms.domains import Box, Domain
-from dplateau.algorithms.geometry import LossGeometry
-from dplateau.algorithms.noise import Given
+from dplateau.algorithms.geometry import Box, Domain, LossGeometry
 from dplateau.algorithms.release import RandomStop, Release, release_of
-from dplateau.algorithms.schedule import PerStep, Schedule, per_step, times, values_over
+from dplateau.algorithms.schedule import (
+    NOISE_CONVENTIONS,
+    Given,
+    PerStep,
+    Schedule,
+    as_iterate_std,
+    as_noise_multiplier,
+    as_noise_std,
+    per_step,
+    times,
+    values_over,
+)
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -54,7 +62,7 @@ NOISE_KINDS = ("gaussian", "laplace")
 ALTERNATIVES = (
     ("batch_size", "sampling_rate"),
     ("steps", "epochs"),
-    noise.CONVENTIONS,
+    NOISE_CONVENTIONS,
 )
 # The functions that describe runs, by name (dplateau.algorithms.runs enters them).
 CONSTRUCTORS: dict[str, Callable[..., Run]] = {}
@@ -310,17 +318,17 @@ class Run:
     @property
     def noise_multiplier(self) -> PerStep:
         """Noise on the sum of gradients in units of L (a schedule if any part of it is one)."""
-        return noise.as_noise_multiplier(self.noise, **self._scales())
+        return as_noise_multiplier(self.noise, **self._scales())
 
     @property
     def noise_std(self) -> PerStep:
         """Noise on the averaged gradient, as a standard deviation."""
-        return noise.as_noise_std(self.noise, **self._scales())
+        return as_noise_std(self.noise, **self._scales())
 
     @property
     def iterate_std(self) -> PerStep:
         """Noise in parameter space, as a standard deviation."""
-        return noise.as_iterate_std(self.noise, **self._scales())
+        return as_iterate_std(self.noise, **self._scales())
 
     @property
     def record_step(self) -> PerStep:
@@ -334,7 +342,7 @@ class Run:
 
     @property
     def neighbor_factor(self) -> int:
-        """Return how many gradient bounds L two neighbours differ by: 1, or 2 for "replace"."""
+        """Return how many gradient bounds L two neighbors differ by: 1, or 2 for "replace"."""
         return 2 if self.neighbors == "replace" else 1
 
     def _scales(self) -> _Scales:

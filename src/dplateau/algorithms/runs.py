@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
-from dplateau.algorithms import noise
 from dplateau.algorithms.base import CONSTRUCTORS, Neighbors, NoiseKind, Run, tidy
 from dplateau.algorithms.batches import (
     SAMPLINGS,
@@ -21,11 +20,9 @@ from dplateau.algorithms.batches import (
     Poisson,
     Sampling,
 )
-from dplateau.algorithms.domains import Domain, domain_from_dict
-from dplateau.algorithms.geometry import LossGeometry
-from dplateau.algorithms.noise import Given
+from dplateau.algorithms.geometry import Domain, LossGeometry, domain_from_dict
 from dplateau.algorithms.release import Release, ReleaseName, release_of
-from dplateau.algorithms.schedule import PerStep, Schedule, per_step
+from dplateau.algorithms.schedule import NOISE_CONVENTIONS, Given, PerStep, Schedule, per_step
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -49,16 +46,16 @@ momentum, average_last
     Nesterov's momentum in [0, 1), and how many of the last iterates the released model
     averages; 0 and 1 are the plain run.
 noise_multiplier, noise_std, iterate_std
-    Exactly one; see :mod:`dplateau.algorithms.noise`. Each may be one value per step.
+    Exactly one; see :mod:`dplateau.algorithms.schedule`. Each may be one value per step.
 noise_kind
     "gaussian", or "laplace" in one dimension.
 neighbors
-    "add_remove": one record is present or absent while n, b and the normaliser stay public
+    "add_remove": one record is present or absent while n, b and the normalizer stay public
     constants; with deterministic or shuffled batches the absent record keeps its slot and
     contributes a zero gradient (deleting it and moving the later records up is not covered).
     "replace": one record is exchanged for another.
 group_size
-    How many records neighbours may differ in: the unit of privacy, such as all records of a user.
+    How many records neighbors may differ in: the unit of privacy, such as all records of a user.
 release
     A promise about what leaves: "last" (only the last iterate; no loss, metric or iterate of
     the way there is seen by anyone), "all" (every iterate may leave) or "random_stop" (the
@@ -386,7 +383,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
     """
     n = checks.whole("n", n)
     stated = (noise_multiplier, noise_std, iterate_std)
-    for name, value in zip(noise.CONVENTIONS, stated, strict=True):
+    for name, value in zip(NOISE_CONVENTIONS, stated, strict=True):
         if value is not None:
             raise InvalidInput(
                 f"ProjectedLangevin takes no {name}: its noise is sqrt(2 * learning_rate / "
@@ -433,7 +430,7 @@ def run_from_dict(found: dict[str, Any]) -> Run:
         arguments["loss"] = LossGeometry.from_dict(arguments["loss"])
     if arguments.get("domain") is not None:
         arguments["domain"] = domain_from_dict(arguments["domain"])
-    for name in ("learning_rate", "sampling_rate", *noise.CONVENTIONS):
+    for name in ("learning_rate", "sampling_rate", *NOISE_CONVENTIONS):
         if isinstance(arguments.get(name), list):
             arguments[name] = _schedule_from_json(name, arguments[name])
     try:
@@ -457,13 +454,13 @@ def _noise(*stated: Stated | None) -> Given:
     """Read the noise, stated in one of the conventions."""
     found = [
         Given(name, per_step(name, value))
-        for name, value in zip(noise.CONVENTIONS, stated, strict=True)
+        for name, value in zip(NOISE_CONVENTIONS, stated, strict=True)
         if value is not None
     ]
     if len(found) != 1:
         names = " and ".join(given.name for given in found) or "none"
         raise InvalidInput(
-            f"state the noise once: exactly one of {', '.join(noise.CONVENTIONS)}; got {names}"
+            f"state the noise once: exactly one of {', '.join(NOISE_CONVENTIONS)}; got {names}"
         )
     return found[0]
 

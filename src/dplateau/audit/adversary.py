@@ -135,12 +135,12 @@ class _Search:
         size = 1.0
         while size >= _SMALLEST_MOVE and self._left > 0:
             improved = False
-            for neighbour in _moves(room, plain, choice, size):
+            for neighbor in _moves(room, plain, choice, size):
                 if self._left <= 0:
                     return
-                found = self._score(room, plain, neighbour)
+                found = self._score(room, plain, neighbor)
                 if found > value + _WORTHWHILE * abs(value):
-                    value, choice, improved = found, neighbour, True
+                    value, choice, improved = found, neighbor, True
                     break
             size = size if improved else size / 4
 
@@ -203,7 +203,7 @@ def _seeds(room: Room, plain: WalkProblem, delta: float) -> Iterator[Choice]:
     for when in pull_patterns(room):
         for curvature in _strengths(room, plain):
             for place in places:
-                pulled = Others(curvature=curvature, centre=place, when=when)
+                pulled = Others(curvature=curvature, center=place, when=when)
                 yield Choice(pulled, place)
     if single:
         yield from walls
@@ -219,7 +219,7 @@ def _wall_seeds(room: Room, noise: float, delta: float) -> Iterator[Choice]:
 
 
 def _moves(room: Room, plain: WalkProblem, choice: Choice, size: float) -> Iterator[Choice]:
-    """Yield the neighbours of a choice, a move of ``size`` away."""
+    """Yield the neighbors of a choice, a move of ``size`` away."""
     noise = float(np.mean(plain.noise_std))
     loss = room.run.loss
     assert loss is not None
@@ -239,12 +239,12 @@ def _moves(room: Room, plain: WalkProblem, choice: Choice, size: float) -> Itera
             yield replace(choice, others=replace(others, curvature=others.curvature * factor))
             yield replace(choice, others=replace(others, width=others.width * factor))
         for sign in (-1, 1):
-            yield replace(choice, others=replace(others, centre=others.centre + sign * nearer))
-            both = replace(others, centre=others.centre + sign * nearer)
+            yield replace(choice, others=replace(others, center=others.center + sign * nearer))
+            both = replace(others, center=others.center + sign * nearer)
             yield Choice(both, _inside(room, choice.start + sign * nearer))
     elif not isinstance(room.inclusion, Always):
         curvature = min(0.3 / _rate(room), room.smoothness)
-        yield replace(choice, others=replace(others, curvature=curvature, centre=choice.start))
+        yield replace(choice, others=replace(others, curvature=curvature, center=choice.start))
     if room.bounded:
         for sign in (-1, 1):
             yield replace(choice, start=_inside(room, choice.start + sign * nearer))

@@ -200,7 +200,7 @@ PerStepName = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step x -> clamp(contraction * x + shift - pull * clip(x - centre) + noise).
+    """One step x -> clamp(contraction * x + shift - pull * clip(x - center) + noise).
 
     The clip is to [-width, width]. ``weights`` are the probabilities of the pairs of ``shifts`` and
     ``pulls`` (no pulls: none of them is pulled).
@@ -211,7 +211,7 @@ class Step:
     shifts: tuple[float, ...]
     weights: tuple[float, ...]
     pulls: tuple[float, ...] = ()
-    centre: float = 0.0
+    center: float = 0.0
     width: float = math.inf
 
     def images(self, states: FloatArray) -> list[tuple[float, FloatArray]]:
@@ -221,7 +221,7 @@ class Step:
         for shift, weight, pull in zip(self.shifts, self.weights, pulls, strict=True):
             moved = self.contraction * states + shift
             if pull:
-                moved = moved - pull * np.clip(states - self.centre, -self.width, self.width)
+                moved = moved - pull * np.clip(states - self.center, -self.width, self.width)
             found.append((weight, moved))
         return found
 
@@ -234,7 +234,7 @@ Stretch = tuple[tuple[tuple[Step, int], ...], int]
 class Chain:
     """X_{t+1} = clamp(contraction_t X_t + drift_t + I_t jump_t - k_t clip(X_t) + noise_t).
 
-    X_0 = start. clip(x) is x - centre cut to [-width, width], and k_t, the curvature of the losses,
+    X_0 = start. clip(x) is x - center cut to [-width, width], and k_t, the curvature of the losses,
     is pull_t where I_t = 0 and pull_t + pull_change_t where I_t = 1, in the steps of ``pull_when``;
     ``record_pull`` is added wherever I_t = 1. Per-step values are one number, or a tuple with one
     number per step.
@@ -254,7 +254,7 @@ class Chain:
     pull_change: PerStep = 0.0
     record_pull: PerStep = 0.0
     pull_when: Pattern = ALWAYS
-    centre: float = 0.0
+    center: float = 0.0
     width: float = math.inf
 
     @property
@@ -277,7 +277,7 @@ class Chain:
     @property
     def kinks(self) -> tuple[float, ...]:
         """Where the map's slope changes, inside of the walls."""
-        ends = (self.centre - self.width, self.centre + self.width) if self.pulled else ()
+        ends = (self.center - self.width, self.center + self.width) if self.pulled else ()
         return tuple(end for end in ends if self.lower < end < self.upper)
 
     def pull_slopes(self) -> FloatArray:
@@ -355,7 +355,7 @@ class Chain:
         pulls = tuple(self._pull_at(time, taken) for taken, _ in branches) if self.pulled else ()
         if not any(pulls):
             return bare
-        return replace(bare, pulls=pulls, centre=self.centre, width=self.width)
+        return replace(bare, pulls=pulls, center=self.center, width=self.width)
 
     def _pull_at(self, time: int, taken: bool) -> float:
         own = _at(self.record_pull, time) if taken else 0.0

@@ -72,7 +72,7 @@ class ClampedLaw:
         shifts = np.abs(chain.per_step("drift")) + np.abs(chain.per_step("jump"))
         bend = float(np.max(np.abs(chain.pull_slopes()))) if chain.pulled else 0.0
         reach = max(
-            abs(chain.lower), abs(chain.upper), abs(chain.start), bend and abs(chain.centre)
+            abs(chain.lower), abs(chain.upper), abs(chain.start), bend and abs(chain.center)
         )
         reach = reach * (1 + slope + 2 * bend) + float(np.max(shifts))
         moved = 8 * UNIT * (reach / noise + FAR)
@@ -92,11 +92,11 @@ class ClampedLaw:
         found = np.zeros((self._states.size, self._states.size))
         count = rule.nodes.size
         heights = rule.weights / (noise * math.sqrt(2 * math.pi))
-        for weight, centres in step.images(self._states):
-            z = (rule.nodes - centres[:, None]) / noise
+        for weight, centers in step.images(self._states):
+            z = (rule.nodes - centers[:, None]) / noise
             found[:, :count] += weight * (np.exp(-0.5 * np.square(z)) * heights)
-            found[:, count] += weight * ndtr((chain.lower - centres) / noise)
-            found[:, count + 1] += weight * ndtr((centres - chain.upper) / noise)
+            found[:, count] += weight * ndtr((chain.lower - centers) / noise)
+            found[:, count + 1] += weight * ndtr((centers - chain.upper) / noise)
         return _drop(found)
 
     def _advance(self, occupied: FloatArray, stretch: Stretch) -> FloatArray:
@@ -155,8 +155,8 @@ class ClampedLaw:
         chain = self._chain
         above, below = np.zeros(points.shape), np.zeros(points.shape)
         for occupied, step in self._ends:
-            for weight, centres in step.images(self._states):
-                z = (centres[:, None] - points) / step.noise_std
+            for weight, centers in step.images(self._states):
+                z = (centers[:, None] - points) / step.noise_std
                 above += weight * (occupied @ ndtr(z))
                 below += weight * (occupied @ ndtr(-z))
         left, right = points < chain.lower, points >= chain.upper
@@ -275,7 +275,7 @@ def make_rule(
     ``kinks``: points at which the integrand is not smooth. Panels end there, so that on each of
     them the estimate above applies to an entire function.
     """
-    # A power of two as the tolerance lets neighbouring step counts share a plan.
+    # A power of two as the tolerance lets neighboring step counts share a plan.
     tolerance = _TOLERANCE * 2.0 ** -math.ceil(math.log2(steps)) / (1 << len(kinks))
     ends = (lower, *kinks, upper)
     plans = [
@@ -301,8 +301,8 @@ def _panel_nodes(
 ) -> tuple[FloatArray, FloatArray]:
     nodes, weights = gauss_legendre(points)
     half = (upper - lower) / (2 * panels)
-    centres = lower + half * (2 * np.arange(panels) + 1)
-    return (centres[:, None] + half * nodes).ravel(), np.tile(half * weights, panels)
+    centers = lower + half * (2 * np.arange(panels) + 1)
+    return (centers[:, None] + half * nodes).ravel(), np.tile(half * weights, panels)
 
 
 @lru_cache(maxsize=64)

@@ -99,8 +99,8 @@ def wall_probability(chain: Chain) -> float:
     slack = 1e-9 * (std + max(map(abs, ends)))
     up = chain.upper - max(ends) - slack
     down = min(ends) - chain.lower - slack
-    towards, away = (up, down) if jump >= 0 else (down, up)
-    found = _leave(chain, abs(jump), std, towards) + _leave(chain, 0.0, std, away)
+    toward, away = (up, down) if jump >= 0 else (down, up)
+    found = _leave(chain, abs(jump), std, toward) + _leave(chain, 0.0, std, away)
     return min(1.0, found)
 
 
@@ -127,7 +127,7 @@ def _leave(chain: Chain, jump: float, std: float, room: float) -> float:
 #
 # An interval that a walk without walls never leaves, up to a proved trifle.
 #
-# For a slope a > 0, E exp(a X_t) is followed from step to step. A map that is pulled to a centre m
+# For a slope a > 0, E exp(a X_t) is followed from step to step. A map that is pulled to a center m
 # is nowhere above the larger of two lines,
 #
 #     (c - pull) x + pull m + shift     and     c x + shift - pull * width
@@ -208,11 +208,11 @@ def _terms(step: Step, slopes: FloatArray, side: float) -> list[Term]:
         outer = side * shift - (pull * step.width if pull else 0.0)
         found.append((base + slopes * outer, step.contraction))
         if 0 < pull <= step.contraction:
-            inner = side * (shift + pull * step.centre)
+            inner = side * (shift + pull * step.center)
             found.append((base + slopes * inner, step.contraction - pull))
         elif pull > 0:
-            edges = np.array([step.centre - step.width, step.centre + step.width])
-            ends = step.contraction * edges + shift - pull * (edges - step.centre)
+            edges = np.array([step.center - step.width, step.center + step.width])
+            ends = step.contraction * edges + shift - pull * (edges - step.center)
             found.append((base + slopes * float(np.max(side * ends)), 0.0))
     return found
 
@@ -291,7 +291,7 @@ class RoundedLaw:
         reach = 3 * float(np.max(np.abs(self._grid))) + float(np.max(shifts))
         if chain.pulled:
             bend = float(np.max(np.abs(chain.pull_slopes())))
-            reach = (1 + bend) * (reach + abs(chain.centre))
+            reach = (1 + bend) * (reach + abs(chain.center))
         noise = float(np.min(chain.per_step("noise_std")))
         return chain.steps * 8 * UNIT * (reach / noise + 1)
 
@@ -355,7 +355,7 @@ class RoundedLaw:
 def _survival(step: Step, states: FloatArray, points: FloatArray, kind: NoiseKind) -> FloatArray:
     """Return P(c x + shift + noise > y) for each state x (rows) and point y (columns)."""
     found = np.zeros((states.size, points.size))
-    for weight, centres in step.images(states):
-        z = (points - centres[:, None]) / step.noise_std
+    for weight, centers in step.images(states):
+        z = (points - centers[:, None]) / step.noise_std
         found += weight * noise_survival(z, kind)
     return found

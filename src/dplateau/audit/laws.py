@@ -248,7 +248,7 @@ def delta_from_brackets(present: TailBracket, absent: TailBracket, epsilon: floa
 
 
 def search_half_lines(present: Law, absent: Law, score: Score) -> tuple[float, HalfLine]:
-    """Maximise the score over thresholds: an even grid first, then finer ones around the best.
+    """Maximize the score over thresholds: an even grid first, then finer ones around the best.
 
     Any threshold is valid, so the search may be as rough as it likes.
     """
@@ -260,8 +260,8 @@ def search_half_lines(present: Law, absent: Law, score: Score) -> tuple[float, H
     for _ in range(_ROUNDS):
         if not math.isfinite(best[0]):
             break
-        centre = best[1].threshold
-        points = np.linspace(max(low, centre - gap), min(high, centre + gap), _FINE)
+        center = best[1].threshold
+        points = np.linspace(max(low, center - gap), min(high, center + gap), _FINE)
         found = best_half_line(present.tail(points), absent.tail(points), score)
         best = max(best, found, key=lambda pair: pair[0])
         gap = 2 * gap / (_FINE - 1)

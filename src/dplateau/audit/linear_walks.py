@@ -444,7 +444,7 @@ class RidgeLaw:
             part = slice(first, first + rows)
             phase = weights.listed[part, None] * u
             counts = weights.counts[part, None]
-            values *= np.prod(_centred_factors(phase, rate, counts), axis=0)
+            values *= np.prod(_centered_factors(phase, rate, counts), axis=0)
             # |d/d phase E exp(i phase (I - q))| <= 2 q: the charge for a rounded phase.
             moved = counts * np.abs(phase) * rate * (24 + 2 * weights.relative / UNIT)
             errors += np.sum(24 + moved, axis=0)
@@ -485,7 +485,7 @@ class RidgeLaw:
         return TailBracket.between(points, lower, upper)
 
 
-def _centred_factors(phase: FloatArray, rate: float, counts: FloatArray) -> ComplexArray:
+def _centered_factors(phase: FloatArray, rate: float, counts: FloatArray) -> ComplexArray:
     """Return E exp(i phase (I - rate)) to the power counts, without loss for high powers."""
     found: ComplexArray
     if np.all(counts == 1):

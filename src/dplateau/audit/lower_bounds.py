@@ -162,7 +162,7 @@ def rounding(problem: WalkProblem) -> float:
 #
 # The library's bounds hold in every dimension, hence for the one-dimensional member of each class.
 # There the record has a linear loss of slope L. Each other record may have the slope ``share`` * L
-# plus a Huber part: curvature h within ``width`` of a centre, a constant slope beyond. Its gradient
+# plus a Huber part: curvature h within ``width`` of a center, a constant slope beyond. Its gradient
 # must stay below L, h below the smoothness (and h >= 0 if losses are convex), and a Hölder constant
 # must hold. Losses are fixed: the batch of a step is all that may change from step to step, so only
 # orders that are known in advance leave room for different batches to differ. Under Poisson
@@ -180,7 +180,7 @@ class Others:
     share: float = 0.0
     curvature: float = 0.0
     width: float = math.inf
-    centre: float = 0.0
+    center: float = 0.0
     when: Pattern = ALWAYS
 
 
@@ -250,7 +250,7 @@ class Room:
                 as_per_step(pulls / self.slots),
             )
             changes |= {
-                "pull_centre": others.centre,
+                "pull_center": others.center,
                 "pull_width": others.width,
                 "pull_when": others.when,
             }
@@ -296,7 +296,7 @@ class Room:
         curvature = max(self.base, min(self.smoothness, others.curvature, self.lipschitz / half))
         most = max(0.0, (self.lipschitz - curvature * half) / loss.lipschitz)
         share = max(-most, min(most, others.share))
-        return Others(share=share, curvature=curvature, centre=self.middle)
+        return Others(share=share, curvature=curvature, center=self.middle)
 
     def _dissipative(self, curvature: float, width: float, loss: LossGeometry) -> bool:
         """Whether losses that push away keep the class's dissipativity on the domain."""

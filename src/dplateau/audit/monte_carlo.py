@@ -1,6 +1,6 @@
 """Audit a trainer by running it, to see whether it keeps the promise of its certificate.
 
-Train many times on two neighbouring data sets and try to tell the outputs apart. The first part of
+Train many times on two neighboring data sets and try to tell the outputs apart. The first part of
 the runs chooses a score and thresholds, the rest is only counted; so everything that is tested was
 fixed before, and the stated confidence is honest whatever the score.
 """
@@ -161,7 +161,7 @@ def _outputs(
     if found[0].shape[1] != found[1].shape[1]:
         raise InvalidInput(
             f"the trainer returned {found[0].shape[1]} numbers on the data and "
-            f"{found[1].shape[1]} on its neighbour; outputs must have one size"
+            f"{found[1].shape[1]} on its neighbor; outputs must have one size"
         )
     return found
 
@@ -242,7 +242,7 @@ _TINY = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class FittedScore:
-    """A statistic with the sign that makes it larger on the data than on the neighbour."""
+    """A statistic with the sign that makes it larger on the data than on the neighbor."""
 
     statistic: Statistic
     sign: float
@@ -304,7 +304,7 @@ def _separation(data: FloatArray, neighbor: FloatArray) -> float:
 
 
 def _discriminant(data: FloatArray, neighbor: FloatArray) -> FloatArray:
-    """Return the weights covariance^-1 (mean on the data - mean on the neighbour)."""
+    """Return the weights covariance^-1 (mean on the data - mean on the neighbor)."""
     gap = data.mean(axis=0) - neighbor.mean(axis=0)
     rest = np.concatenate([data - data.mean(axis=0), neighbor - neighbor.mean(axis=0)])
     size = np.maximum(np.abs(data).max(axis=0), np.abs(neighbor).max(axis=0))
@@ -339,7 +339,7 @@ SCHEMA_VERSION = 1
 class AuditReport:
     """The verdict of one audit, with the counts that it rests on.
 
-    Each of two neighbouring data sets was trained on ``runs`` times. The first ``fitted`` runs of
+    Each of two neighboring data sets was trained on ``runs`` times. The first ``fitted`` runs of
     each chose the score and the thresholds; the other ``tested`` ones were only counted. If the
     claim holds, the verdict is "violated" with probability at most 1 - ``confidence``. With the
     same confidence every (epsilon, claimed_delta) that holds for the trainer has an epsilon of at
@@ -426,7 +426,7 @@ class AuditReport:
         return "\n".join(
             [
                 f"{self.verdict}: claimed ({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP, "
-                f"{self.runs} runs on each of two neighbours, confidence {self.confidence:g}",
+                f"{self.runs} runs on each of two neighbors, confidence {self.confidence:g}",
                 f"  {self._worst_line()}",
                 f"  epsilon is at least {self.epsilon_lower_bound:.4g} at delta "
                 f"{self.claimed_delta:g}; estimate (no bound): {self.gdp_estimate:.3g}-GDP",

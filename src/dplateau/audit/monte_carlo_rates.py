@@ -45,7 +45,7 @@ THRESHOLDS = 16
 # Corners that stand for the boundary of a region. Fewer enclose a larger region: safe, less sharp.
 CORNERS = 24
 
-# Counts, or rates, on the data and on the neighbour.
+# Counts, or rates, on the data and on the neighbor.
 Hits = tuple[IntArray, IntArray]
 Corners = tuple[FloatArray, FloatArray]
 
@@ -100,7 +100,7 @@ def region_corners(hits: Hits, runs: int, level: float, count: int = CORNERS) ->
 #
 # What counts prove against a claim.
 #
-# An event A is seen with probability P(A) on the one data set and Q(A) on its neighbour. A claim
+# An event A is seen with probability P(A) on the one data set and Q(A) on its neighbor. A claim
 # delta(epsilon) says P(A) - e^epsilon Q(A) <= delta(epsilon) at every epsilon >= 0, and the same
 # with P and Q exchanged and with A exchanged for its complement. Over all epsilons that is the
 # whole trade-off curve between false alarms and misses (Dong, Roth and Su, Proposition 2.12). A
@@ -111,7 +111,7 @@ def region_corners(hits: Hits, runs: int, level: float, count: int = CORNERS) ->
 # Epsilons at which a claim is tested: fewer would test less of it, never too much.
 _EPSILONS = 240
 # Deltas around which a claim's numbers are sharp; each set of them is valid, so the least is.
-_CENTRES = (0.1, 1e-5)
+_CENTERS = (0.1, 1e-5)
 
 Direction = Literal["data_first", "neighbor_first"]
 
@@ -190,7 +190,7 @@ class ClaimTable:
 @lru_cache(maxsize=32)
 def _tabulated(curve: PrivacyCurve, runs: int) -> tuple[FloatArray, FloatArray]:
     epsilons = np.linspace(0.0, math.log(4.0 * runs), _EPSILONS)
-    return epsilons, np.min([curve.deltas(epsilons, centre) for centre in _CENTRES], axis=0)
+    return epsilons, np.min([curve.deltas(epsilons, center) for center in _CENTERS], axis=0)
 
 
 def tail_levels(runs: int) -> FloatArray:
@@ -201,7 +201,7 @@ def tail_levels(runs: int) -> FloatArray:
 def place_thresholds(data: FloatArray, neighbor: FloatArray) -> FloatArray:
     """Return thresholds from the scores of runs that are not tested afterwards.
 
-    Half of them are rarely exceeded on the neighbour, half are rarely missed on the data.
+    Half of them are rarely exceeded on the neighbor, half are rarely missed on the data.
     """
     levels = tail_levels(min(data.size, neighbor.size))
     rare = np.quantile(neighbor, 1.0 - levels)
@@ -275,8 +275,8 @@ def proved_epsilon(corners: Corners, delta: float) -> float:
 # What an audit of this size would have found.
 #
 # An audit that finds nothing says little without this number. It is simulated, and is no part of
-# any claim: scores are taken to be Gaussian, N(0, 1) on the neighbour and N(mu, 1) on the data, as
-# they are for the last iterate of a ridge-regularised run on linear losses, and the score is taken
+# any claim: scores are taken to be Gaussian, N(0, 1) on the neighbor and N(mu, 1) on the data, as
+# they are for the last iterate of a ridge-regularized run on linear losses, and the score is taken
 # to be the best one.
 
 PROBABILITY = 0.8

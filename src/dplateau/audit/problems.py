@@ -17,7 +17,7 @@ records.
 
 Curved losses of the others pull the walk to a point: a batch of b of them subtracts
 
-    pull_t * clip(X_t - pull_centre, -pull_width, pull_width)
+    pull_t * clip(X_t - pull_center, -pull_width, pull_width)
 
 (a Huber loss; nonconvex ones push away, pull < 0), of which the one in whose slot the record sits
 contributes removed_pull_t. ``pull_when`` names the steps whose batches are curved. Where no loss
@@ -104,7 +104,7 @@ class WalkProblem:
     pull: PerStep = 0.0
     removed_pull: PerStep = 0.0
     record_pull: PerStep = 0.0
-    pull_centre: float = 0.0
+    pull_center: float = 0.0
     pull_width: float = math.inf
     pull_when: Pattern = ALWAYS
 
@@ -124,9 +124,9 @@ class WalkProblem:
             raise InvalidInput(f"neighbors must be add_remove or replace; got {self.neighbors!r}")
         if self.noise_kind not in ("gaussian", "laplace"):
             raise InvalidInput(f"noise_kind must be gaussian or laplace; got {self.noise_kind!r}")
-        if not math.isfinite(self.pull_centre) or not self.pull_width > 0:
+        if not math.isfinite(self.pull_center) or not self.pull_width > 0:
             raise InvalidInput(
-                f"a pull needs a finite centre and a width above 0; got centre={self.pull_centre}, "
+                f"a pull needs a finite center and a width above 0; got center={self.pull_center}, "
                 f"width={self.pull_width}"
             )
         if isinstance(self.inclusion, Once) and self.inclusion.step >= self.steps:
@@ -197,7 +197,7 @@ class WalkProblem:
             pull_change=as_per_step(change),
             record_pull=as_per_step(own_pull),
             pull_when=self.pull_when,
-            centre=self.pull_centre,
+            center=self.pull_center,
             width=self.pull_width,
         )
 

@@ -15,14 +15,19 @@ from dplateau.algorithms import Poisson, Run, Schedule
 from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.batch_cap import BatchSizes, batch_sizes, sizes_of
 from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
-from dplateau.bounds.step_maps import StepMap, learning_rates, why_no_geometry
+from dplateau.bounds.step_maps import (
+    BatchSizes,
+    StepMap,
+    batch_sizes,
+    learning_rates,
+    sizes_of,
+    why_no_geometry,
+)
 from dplateau.curves import LossCurve, PrivacyCurve, WorstCurve
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts import Linear
-from dplateau.shifts.block_plans import cheapest_plans
-from dplateau.shifts.blocks import Lags, Plan, block_pairs, memory
+from dplateau.shifts.blocks import Lags, Plan, block_pairs, cheapest_plans, memory
 
 MOST_SCHEDULED_STEPS = 1 << 21
 # A curve over lengths is planned anew where epsilon has grown by this factor.

@@ -1,9 +1,9 @@
 """A record that takes part in one step, and the steps after it, in units of the noise.
 
 Both runs take the same steps once the record's turn is over, so each later step multiplies the
-hockey stick between them by a factor below one (docs/theory/contraction.md). What the bounds of
-this kind share stands here: how far the step of a common batch leaves two states apart, how well
-the shift program hides the use, and the curves made of both.
+hockey stick between them by a factor below one (docs/theory/one_use.md). First what these bounds
+share: how far the step of a common batch leaves two states apart, how well the shift program hides
+the use, and the curves made of both. Then one pass, a random stop, and a pass in random order.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
-from dplateau.algorithms import OnePass, Run, Scheme
-from dplateau.bounds.base import Assumption, Witness, why_not_about
+from dplateau.algorithms import Cyclic, OnePass, RandomStop, Run, Scheme
+from dplateau.bounds import literature
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
 from dplateau.bounds.iteration import CONTRACTION, has_schedule, step_map
 from dplateau.bounds.step_maps import SMOOTH, StepMap, why_no_geometry
 from dplateau.curves import (
@@ -239,3 +241,249 @@ def one_use_assumptions(run: Run, losses: Sequence[str]) -> tuple[Assumption, ..
     if run.domain is not None:
         found.append(Assumption("every iterate is projected onto the convex domain", "declared"))
     return tuple(found)
+
+
+class OnePassHockeyStick(Bound):
+    """delta_i(eps) = theta_eps(s / nu) * theta_eps(phi(D) / nu)^(n - i) for record i.
+
+    s = eta Delta / b, and phi(D) is how far apart the step of a common batch leaves two points of
+    the domain. The claim for the whole data set is that of the last record, which no later step
+    hides; :meth:`record_curve` is where this bound pays.
+    """
+
+    name = "one_pass_hockey_stick"
+    note = "docs/theory/one_use.md"
+    title = "Hockey-stick contraction, last record"
+    citation = literature.asoodeh_diaz_calmon("Theorem 4, any modulus")
+    dominated_by: ClassVar[tuple[str, ...]] = ("one_pass_hybrid",)
+    hidden_state = True
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run is no single pass with Gaussian noise on a bounded domain, if so."""
+        reason = why_not_one_use(run)
+        if reason is None and run.noise_kind != "gaussian":
+            return "needs Gaussian noise; yours is Laplace (one_pass_laplace covers it)"
+        return reason
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the class of losses whose steps leave two states least apart."""
+        return reach_witness(run, common_map(run))
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return the last record's curve: that of its own step."""
+        return one_use(run, witness).first()
+
+    def record_curve(self, run: Run, position: int) -> PrivacyCurve:
+        """Return the curve of a record in the batch ``position`` (from 0)."""
+        use = one_use(run, self.plan(run, 0.5))
+        return use.record_curve(run.steps - 1 - position, shifts=False)
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the class of losses and the domain."""
+        return one_use_assumptions(run, (self.plan(run, 0.5)["losses"],))
+
+
+class OnePassHybrid(OnePassHockeyStick):
+    """delta_i(eps) = min over k <= n - i of theta_eps(mu_k) * theta_eps(phi(D) / nu)^(n - i - k).
+
+    mu_k is the shift program's, k steps after the record's own. k = 0 is the contraction of the
+    hockey stick alone, k = n - i the shift program alone; the best k may differ from eps to eps.
+    """
+
+    name = "one_pass_hybrid"
+    title = "Shifts then contraction, last record"
+    citation = literature.this_library("docs/theory/one_use.md, Theorem 3")
+    dominated_by = ()
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run is no single pass with Gaussian noise on a bounded domain, if so."""
+        reason = why_not_one_use(run)
+        if reason is None and run.noise_kind != "gaussian":
+            return "needs Gaussian noise; yours is Laplace (one_pass_laplace covers it)"
+        return reason
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the classes of losses that serve the contraction and the shift program."""
+        return {**reach_witness(run, common_map(run)), "shifts_by": shifts_by(run)}
+
+    def record_curve(self, run: Run, position: int) -> PrivacyCurve:
+        """Return the curve of a record in the batch ``position`` (from 0)."""
+        return one_use(run, self.plan(run, 0.5)).record_curve(run.steps - 1 - position)
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the classes of losses and the domain."""
+        witness = self.plan(run, 0.5)
+        classes = {witness["losses"], witness["shifts_by"]} - {None}
+        return one_use_assumptions(run, sorted(classes))
+
+
+class OnePassLaplace(OnePassHockeyStick):
+    """delta_i(eps) = [1 - e^{eps/2 - s/(2v)}]_+ * [1 - e^{eps/2 - phi(D)/(2v)}]_+^(n - i).
+
+    v = nu / sqrt(2) is the scale of Laplace noise of standard deviation nu; one dimension.
+    """
+
+    name = "one_pass_laplace"
+    title = "Hockey-stick contraction, Laplace, last record"
+    citation = literature.asoodeh_diaz_calmon("Theorem 3, any modulus")
+    dominated_by = ()
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run is no single pass with Laplace noise on an interval, if so."""
+        reason = why_not_one_use(run)
+        if reason is None and run.noise_kind != "laplace":
+            return "is about noise_kind='laplace'; yours is Gaussian (one_pass_hybrid covers it)"
+        return reason
+
+
+class RandomStopBound(Bound):
+    """What bounds for random stopping share: the average over the iterate that is released."""
+
+    note = "docs/theory/one_use.md"
+    hidden_state = True
+    hides = RandomStop()
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the class of losses, and how the run stops."""
+        losses = {self.plan(run, 0.5)["losses"], self.plan(run, 0.5).get("shifts_by")} - {None}
+        return (
+            *one_use_assumptions(run, sorted(losses)),
+            Assumption(
+                "the stopping step is uniform and independent of the data; only its iterate leaves",
+                "declared",
+            ),
+        )
+
+
+class RandomStopContraction(RandomStopBound):
+    """delta(eps) = theta_eps(s / nu) / T / (1 - theta_eps(phi(D) / nu)).
+
+    The published closed form: the whole geometric series of later steps, for every record.
+    """
+
+    name = "random_stop_contraction"
+    title = "Random stop, hockey-stick contraction"
+    citation = literature.asoodeh_diaz_calmon("Theorem 5, any modulus")
+    dominated_by = ("random_stop_mean",)
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run is no single pass on a bounded domain with a modulus, if so."""
+        reason = why_not_one_use(run)
+        if reason is None and not self.classes(run):
+            return (
+                "needs a class of losses beyond lipschitz=...: say convex=True, smoothness=..., "
+                "holder=... or dissipativity=... (random_stop_lipschitz needs none)"
+            )
+        return reason
+
+    def classes(self, run: Run) -> Sequence[str]:
+        """Return the classes of losses that may bound the reach."""
+        assert isinstance(run.learning_rate, float)
+        return tuple(common_map(run).moduli(run.learning_rate))
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the class of losses whose steps leave two states least apart."""
+        return reach_witness(run, common_map(run), self.classes(run))
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return the closed form."""
+        if witness["losses"] not in self.classes(run):
+            raise InvalidInput(f"this theorem is not about losses that are {witness['losses']!r}")
+        use = one_use(run, witness)
+        series = Stretch(after=0, distance=use.step, steps=math.inf, share=1 / run.steps)
+        return UsedOnceCurve(use.noise_kind, use.reach, (series,))
+
+
+class RandomStopLipschitz(RandomStopContraction):
+    """The same with |1 - eta l2| D + 2 eta L in place of phi(D): any losses, convex or not."""
+
+    name = "random_stop_lipschitz"
+    title = "Random stop, Lipschitz losses"
+    citation = literature.asoodeh_online("Corollary on randomly stopped SGD, any diameter")
+
+    def classes(self, run: Run) -> Sequence[str]:
+        """Return the one class of this theorem."""
+        return (LIPSCHITZ,)
+
+
+class RandomStopMean(RandomStopBound):
+    """delta(eps) = (1/T) sum_{j<T} d_j(eps), d_j the best bound j steps after the record's own.
+
+    d_j is the minimum of shift program, contraction and hybrid (:class:`OnePassHybrid`). The first
+    record is the most exposed one: every iterate depends on it.
+    """
+
+    name = "random_stop_mean"
+    title = "Random stop, average over the steps"
+    citation = literature.this_library("docs/theory/one_use.md, Theorem 4")
+
+    def missing(self, run: Run) -> str | None:
+        """Return why neither a domain nor a contraction hides a record, if so."""
+        return why_not_one_use(run, bounded=False) or why_nothing_hides(run)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the classes of losses, and the steps that are told apart."""
+        reach = reach_witness(run, common_map(run))
+        return {**reach, "shifts_by": shifts_by(run), "knots": knots(run.steps)}
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return the first record's average."""
+        return self._average(run, witness, run.steps)
+
+    def record_curve(self, run: Run, position: int) -> PrivacyCurve:
+        """Return the average of a record in the batch ``position`` (from 0)."""
+        witness = self.plan(run, 0.5)
+        count = run.steps - position
+        return self._average(run, {**witness, "knots": knots(count)}, count)
+
+    def _average(self, run: Run, witness: Witness, count: int) -> UsedOnceCurve:
+        share = 1 / run.steps
+        return one_use(run, witness).average_curve(witness["knots"], count, share, share)
+
+
+class ShuffledPass(Bound):
+    """delta(eps) = sum_j (share of the records that j steps follow) * d_j(eps).
+
+    d_j is the best of shift program, contraction and hybrid. Up to short batches it is the average
+    of :class:`RandomStopMean`: stopping at random and shuffling treat the records alike.
+    """
+
+    name = "shuffled_pass"
+    note = "docs/theory/one_use.md"
+    title = "One shuffled pass, average over places"
+    citation = literature.this_library("docs/theory/one_use.md, Theorem 5")
+    hidden_state = True
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the run is no single pass in random order, if so."""
+        if not isinstance(run.batches, Cyclic) or run.batches.order == "cyclic":
+            return f"is about CyclicSGD with a random order; yours is {run.described}"
+        if run.steps > run.batches_per_epoch:
+            return (
+                f"is about one epoch ({run.batches_per_epoch} steps); yours has {run.steps} steps "
+                "(shuffle_once_average and reshuffle_average cover more)"
+            )
+        return why_not_one_use(run, Cyclic, bounded=False) or why_nothing_hides(run)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the classes of losses, and the places that are told apart."""
+        reach = reach_witness(run, common_map(run))
+        return {**reach, "shifts_by": shifts_by(run), "knots": knots(run.steps)}
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return the average over places; records whose turn does not come add nothing."""
+        share = run.batch_size / run.n
+        whole = run.steps == run.batches_per_epoch
+        # Only the epoch's last batch may be shorter, and no step follows it.
+        last = 1 - (run.steps - 1) * share if whole else share
+        use = one_use(run, witness)
+        return use.average_curve(witness["knots"], run.steps, last * (1 + 1e-12), share)
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the classes of losses, and the shuffle."""
+        witness = self.plan(run, 0.5)
+        classes = {witness["losses"], witness["shifts_by"]} - {None}
+        return (
+            *one_use_assumptions(run, sorted(classes)),
+            Assumption("the shuffle is uniform, secret and independent of the data", "declared"),
+        )

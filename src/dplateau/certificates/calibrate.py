@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dplateau.algorithms import Poisson, Run, Schedule
-from dplateau.algorithms.noise import CONVENTIONS
-from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep
 from dplateau.bounds.base import Bound
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
@@ -113,7 +112,7 @@ def calibrate(
     run = in_groups(run, group_size)
     name = _parameter(run, vary)
     search = _Search(run, name, level, None if bounds is None else tuple(bounds))
-    if name in CONVENTIONS:
+    if name in NOISE_CONVENTIONS:
         return _smallest_noise(search, target)
     if name == "steps":
         return _largest_steps(search, target)
@@ -131,7 +130,7 @@ def _parameter(run: Run, vary: str) -> str:
                 "Langevin noise follows from learning_rate; vary 'steps' or 'learning_rate'"
             )
         return run.noise.name
-    if vary in CONVENTIONS:
+    if vary in NOISE_CONVENTIONS:
         raise InvalidInput(
             f"the run states its noise as {run.noise.name}; vary 'noise', or state it as {vary}"
         )

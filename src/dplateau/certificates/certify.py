@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound, Witness
-from dplateau.bounds.registry import BOUNDS
-from dplateau.bounds.released import base_assumptions
+from dplateau.bounds.compositions import base_assumptions
+from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.comparison import Comparison, ComparisonRow
 from dplateau.errors import NotApplicable
@@ -76,7 +76,7 @@ def candidates(run: Run) -> tuple[Bound, ...]:
     """Return the bounds that may win: those that no other applicable bound dominates."""
     if run.group_size > 1:
         return BOUNDS  # group privacy is exact for some curves only, and may change the order
-    applicable = {bound.name for bound in BOUNDS if bound.sound and bound.refusal(run) is None}
+    applicable = {bound.name for bound in BOUNDS if bound.refusal(run) is None}
     return tuple(bound for bound in BOUNDS if applicable.isdisjoint(bound.dominated_by))
 
 
@@ -89,7 +89,7 @@ def compare(
     never chosen. ``group_size`` is that of :func:`certify`.
     """
     run = in_groups(run, group_size)
-    shown = [bound for bound in BOUNDS if bound.sound or historical]
+    shown = (*BOUNDS, *HISTORICAL) if historical else BOUNDS
     level = checks.level("delta", delta)
     return comparison_of(run, level, survey(run, level, shown))
 

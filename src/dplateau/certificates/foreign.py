@@ -138,7 +138,7 @@ class _LossDistribution(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         return float(self.pld.get_delta_for_epsilon(checked_epsilon(epsilon)))
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         return np.asarray(self.pld.get_delta_for_epsilon(np.asarray(epsilons)), dtype=np.float64)
 
     def epsilon(self, delta: float) -> float:

@@ -173,11 +173,11 @@ def _both(
     run: Run, delta: float, *, historical: bool = False, every: bool = True
 ) -> tuple[Comparison, Certificate]:
     """Ask each bound once: every one, or only those that may win."""
-    from dplateau.bounds.registry import BOUNDS
+    from dplateau.bounds.registry import BOUNDS, HISTORICAL
     from dplateau.certificates.certify import candidates, certificate_of, comparison_of, survey
 
     asked = BOUNDS if every else candidates(run)
-    findings = survey(run, delta, [b for b in asked if b.sound or historical])
+    findings = survey(run, delta, (*asked, *HISTORICAL) if historical else asked)
     return comparison_of(run, delta, findings), certificate_of(run, delta, findings)
 
 

@@ -418,5 +418,5 @@ def report_of(fitted: Fitted, data: str, public_score: float | None) -> str:
     lines += ["", "What ran", *(f"  {line}" for line in fitted.plan.summary.splitlines())]
     lines += ["", "What the claim rests on"]
     lines += [f"  {a.text} ({a.status})" for a in certificate.assumptions]
-    lines += [f"Leak: {' '.join(text.split())}" for text in fitted.warnings]
+    lines += [f"Warning: {' '.join(text.split())}" for text in fitted.warnings]
     return "\n".join(lines) + "\n"

@@ -34,8 +34,8 @@ class PrivacyCurve(ABC):
     def epsilon(self, delta: float) -> float:
         """Return an epsilon >= 0 for which the release is (epsilon, delta)-private."""
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
-        """Return delta at many epsilons; accurate around the delta ``centre``, valid everywhere."""
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
+        """Return delta at many epsilons; accurate around the delta ``center``, valid everywhere."""
         return np.array([self.delta(float(epsilon)) for epsilon in epsilons])
 
     def tradeoff(self, fpr: float) -> float:

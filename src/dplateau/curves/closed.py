@@ -44,7 +44,7 @@ class GaussianCurve(PrivacyCurve):
         """Return the Gaussians' hockey-stick divergence (Dong-Roth-Su, Corollary 2.13)."""
         return float(normal.gaussian_delta(checked_epsilon(epsilon), self.mu))
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all hockey sticks at once."""
         return np.asarray(normal.gaussian_delta(np.asarray(epsilons, dtype=np.float64), self.mu))
 
@@ -74,7 +74,7 @@ class GaussianCurve(PrivacyCurve):
 
 @dataclass(frozen=True)
 class LaplaceCurve(PrivacyCurve):
-    """No easier to attack than two Laplace laws of scale v whose centres are ``ratio`` * v apart.
+    """No easier to attack than two Laplace laws of scale v whose centers are ``ratio`` * v apart.
 
     >>> LaplaceCurve(2.0).delta(2.0)
     0.0

@@ -49,10 +49,10 @@ class MixtureCurve(PrivacyCurve):
         parts = (w * c.delta(eps) for w, c in zip(self.weights, self.curves, strict=True) if w > 0)
         return min(1.0, math.fsum([*parts, self.extra_delta]) * _ROUND_UP)
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return the average of all parts' deltas."""
         pairs = zip(self.weights, self.curves, strict=True)
-        total = sum(w * curve.deltas(epsilons, centre) for w, curve in pairs if w > 0)
+        total = sum(w * curve.deltas(epsilons, center) for w, curve in pairs if w > 0)
         return np.minimum((total + self.extra_delta) * _ROUND_UP, 1.0)
 
     def epsilon(self, delta: float) -> float:
@@ -97,9 +97,9 @@ class WorstCurve(PrivacyCurve):
         """Return the largest delta."""
         return max(curve.delta(epsilon) for curve in self.curves)
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return the largest of all curves' deltas."""
-        return np.asarray(np.max([c.deltas(epsilons, centre) for c in self.curves], axis=0))
+        return np.asarray(np.max([c.deltas(epsilons, center) for c in self.curves], axis=0))
 
     def epsilon(self, delta: float) -> float:
         """Return the largest epsilon."""
@@ -138,10 +138,10 @@ class GroupCurve(PrivacyCurve):
         log_sum = float(np.logaddexp.reduce(steps))
         return min(1.0, math.exp(min(0.0, log_sum + math.log(one))) * _ROUND_UP)
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all sums at once."""
         each = np.asarray(epsilons, dtype=np.float64) / self.size
-        one = self.curve.deltas(each, centre / self.size)
+        one = self.curve.deltas(each, center / self.size)
         logs = np.logaddexp.reduce(np.arange(self.size)[:, None] * each, axis=0)
         with np.errstate(divide="ignore"):
             total = np.exp(np.minimum(logs + np.log(one), 0.0))
@@ -223,9 +223,9 @@ class AdvancedCompositionCurve(PrivacyCurve):
             return math.inf
         return min(self._epsilon_at(target, share) for share in (0.5, 0.1, 0.01, 0.9, 0.99))
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return the least delta of a fine list whose epsilon is small enough."""
-        levels, reached = _staircase(self, centre)
+        levels, reached = _staircase(self, center)
         place = np.searchsorted(reached, epsilons, side="right") - 1
         return np.where(place >= 0, levels[np.maximum(place, 0)], 1.0)
 
@@ -240,9 +240,9 @@ class AdvancedCompositionCurve(PrivacyCurve):
 
 
 @lru_cache(maxsize=4)
-def _staircase(curve: PrivacyCurve, centre: float) -> tuple[FloatArray, FloatArray]:
+def _staircase(curve: PrivacyCurve, center: float) -> tuple[FloatArray, FloatArray]:
     """Return falling deltas and an epsilon for each, never falling."""
-    levels = np.geomspace(1.0, centre * 1e-6, _LEVELS)
+    levels = np.geomspace(1.0, center * 1e-6, _LEVELS)
     return levels, np.maximum.accumulate([curve.epsilon(float(level)) for level in levels])
 
 

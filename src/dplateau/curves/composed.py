@@ -71,7 +71,7 @@ def compose_family(
     orders = ORDERS[:1] if all(pair.symmetric for pair in pairs) else ORDERS
     rows = {
         order: _compose_rows(
-            [pl.discretise(pair, order, step, tail) for pair in pairs], counts, target_delta
+            [pl.discretize(pair, order, step, tail) for pair in pairs], counts, target_delta
         )
         for order in orders
     }
@@ -91,7 +91,7 @@ def _step(
     """
     spans = [high - low for low, high in (pair.loss_range(tail, "remove") for pair in pairs)]
     step = max(spans) / 400.0
-    laws = [pl.discretise(pair, "remove", step, tail) for pair in pairs]
+    laws = [pl.discretize(pair, "remove", step, tail) for pair in pairs]
     parts = _parts(laws, counts[-1])
     epsilon = pl.compose(parts, target_delta=target_delta).epsilon(target_delta)
     tilt = _tilt(parts, target_delta, step)[0] / step
@@ -187,7 +187,7 @@ def _powers(
 
 
 Parts = tuple[tuple[DominatingPair, int], ...]
-# Deltas between which a composition is centred; outside, the last one is still valid, only looser.
+# Deltas between which a composition is centered; outside, the last one is still valid, only looser.
 SMALLEST_TARGET, LARGEST_TARGET = 1e-279, 0.5
 _ROUND_UP = 1 + 1e-12
 
@@ -209,7 +209,7 @@ class LossCurve(PrivacyCurve):
     resolution: float = 1e-3
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon of a composition centred where its delta is the one asked for."""
+        """Return the epsilon of a composition centered where its delta is the one asked for."""
         target = checked_delta(delta)
         if target == 0 == self.extra_delta:
             return math.fsum(n * pair.largest_loss for pair, n in self.parts if n) * (1 + 1e-14)
@@ -221,10 +221,10 @@ class LossCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Return the smallest delta found, re-centring the composition on what it finds."""
         eps = checked_epsilon(epsilon)
-        found = min(float(result.delta(np.array(eps))) for result in self._centred(eps))
+        found = min(float(result.delta(np.array(eps))) for result in self._centered(eps))
         return min(1.0, (found + self.extra_delta) * _ROUND_UP)
 
-    def _centred(self, epsilon: float) -> Iterator[PldResult]:
+    def _centered(self, epsilon: float) -> Iterator[PldResult]:
         target, wanted = 0.0, 1e-6
         for _ in range(8):
             if wanted / 30 < target < wanted * 30:
@@ -237,9 +237,9 @@ class LossCurve(PrivacyCurve):
                 return
             wanted = next_target(found, target)
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return delta at many epsilons, from one composition."""
-        found = self._composed(centre).delta(epsilons)
+        found = self._composed(center).delta(epsilons)
         return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
 
     def loss_parts(self) -> Parts:
@@ -247,12 +247,12 @@ class LossCurve(PrivacyCurve):
         return self.parts
 
     def _composed(self, target: float) -> PldResult:
-        centre = min(max(target, SMALLEST_TARGET), LARGEST_TARGET)
-        return _composed(self.parts, centre, self.resolution)
+        center = min(max(target, SMALLEST_TARGET), LARGEST_TARGET)
+        return _composed(self.parts, center, self.resolution)
 
 
 def next_target(found: float, target: float) -> float:
-    """Return the delta to centre the next composition at, after ``found`` at the last one."""
+    """Return the delta to center the next composition at, after ``found`` at the last one."""
     # Tails cut off at a share of the target hide whatever is smaller: then look much further down.
     aim = found if found > 1e-4 * target else found * found
     # Powers of ten, so that nearby questions share their compositions.
@@ -289,12 +289,12 @@ class AveragedLossCurve(PrivacyCurve):
             raise InvalidInput("the weights of an average are at least 0")
 
     def epsilon(self, delta: float) -> float:
-        """Invert delta(epsilon) on compositions centred at the delta asked for; infinite at 0."""
+        """Invert delta(epsilon) on compositions centered at the delta asked for; infinite at 0."""
         target = checked_delta(delta)
         room = target - self.extra_delta * _ROUND_UP
         if room <= 0:
             return math.inf
-        family = self._family(self._centre(target))
+        family = self._family(self._center(target))
         if self._delta_of(family, 0.0) <= target:
             return 0.0
         top = 1.0
@@ -321,9 +321,9 @@ class AveragedLossCurve(PrivacyCurve):
             wanted = next_target(found, target)
         return best
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return delta at many epsilons, from one family of compositions."""
-        found = self._family(self._centre(centre)).deltas(epsilons, np.array(self.weights))
+        found = self._family(self._center(center)).deltas(epsilons, np.array(self.weights))
         return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
 
     def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
@@ -332,8 +332,8 @@ class AveragedLossCurve(PrivacyCurve):
             return None
         return tuple((pair, n) for pair, n in zip(self.pairs, self.counts[0], strict=True) if n)
 
-    def _centre(self, delta: float) -> float:
-        """Return the delta to centre on: what the failures leave of the one asked for."""
+    def _center(self, delta: float) -> float:
+        """Return the delta to center on: what the failures leave of the one asked for."""
         return min(max(delta - self.extra_delta, SMALLEST_TARGET), LARGEST_TARGET)
 
     def _delta_of(self, family: LossFamily, epsilon: float) -> float:

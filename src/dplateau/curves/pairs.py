@@ -257,13 +257,13 @@ class SubsampledGaussianPair:
 
     def cells(self, edges: FloatArray, order: Order) -> LossCells:
         """Both outer pieces and what lies between; an edge at 0 keeps the atom to itself."""
-        half, centre = self._half, self.shift + self.parameter / 2.0
+        half, center = self._half, self.shift + self.parameter / 2.0
         right, left = np.maximum(edges, self._border), np.maximum(-edges[::-1], self._border)
         # No sliver next to the border may fall into a cell of smaller losses.
-        above = np.where(right > self._border, np.maximum(half.point(right), centre), centre)
-        below = np.where(left > self._border, np.maximum(half.point(left), centre), centre)
-        first, second = half.half_lines(np.concatenate([[centre], above, [np.inf]]), up=True)
-        mirror = half.half_lines(np.concatenate([[centre], below, [np.inf]]), up=False)
+        above = np.where(right > self._border, np.maximum(half.point(right), center), center)
+        below = np.where(left > self._border, np.maximum(half.point(left), center), center)
+        first, second = half.half_lines(np.concatenate([[center], above, [np.inf]]), up=True)
+        mirror = half.half_lines(np.concatenate([[center], below, [np.inf]]), up=False)
         first = np.logaddexp(first, mirror[1][::-1])
         second = np.logaddexp(second, mirror[0][::-1])
         error = max(half.border_error(right, above), half.border_error(left, below))

@@ -1,8 +1,8 @@
-"""Privacy-loss distributions: discretise dominating pairs, compose them, read off the curve.
+"""Privacy-loss distributions: discretize dominating pairs, compose them, read off the curve.
 
 Every number is an upper bound. Discretisation is pessimistic (connect the dots); mass beyond the
 grid or the window is added to delta, and so is a bound on the rounding of the Fourier transforms.
-An exponential tilt centres the transforms on the losses that decide the wanted delta, which keeps
+An exponential tilt centers the transforms on the losses that decide the wanted delta, which keeps
 the relative error small however small that delta is.
 """
 
@@ -66,7 +66,7 @@ class LossPmf:
         return weights, top + math.log(total) + error, mean, variance
 
 
-def discretise(pair: DominatingPair, order: Order, step: float, tail_mass: float) -> LossPmf:
+def discretize(pair: DominatingPair, order: Order, step: float, tail_mass: float) -> LossPmf:
     """Move the loss of ``pair`` onto multiples of ``step`` so that the result dominates it.
 
     Connect the dots (Doroshenko, Ghazi, Kamath, Kumar, Manurangsi 2022, arXiv 2207.04380): the
@@ -161,7 +161,7 @@ def compose(parts: Parts, *, target_delta: float) -> ComposedLoss:
         return ComposedLoss(1.0, 0, np.ones(1), 0.0, 0.0)
     first = parts[0][0]
     if any(pmf.step != first.step for pmf, _ in parts):
-        raise InvalidInput("all laws must be discretised with the same step to be composed.")
+        raise InvalidInput("all laws must be discretized with the same step to be composed.")
     shift = sum(n * pmf.shift for pmf, n in parts) * (1.0 + _ROUND)
     finite = sum(n * math.log1p(-min(pmf.infinity_mass, 1.0 - 1e-16)) for pmf, n in parts)
     infinite = -math.expm1(finite) * (1.0 + _ROUND)
@@ -170,10 +170,10 @@ def compose(parts: Parts, *, target_delta: float) -> ComposedLoss:
     guess = 1.0 / math.sqrt(max(_cumulants(parts, 0.0)[3], 1e-12))
     tilt = _saddle(parts, math.log(target_delta), guess, step=first.step)
     result = _at_tilt(parts, tilt, target_delta, infinite, shift)
-    # Where a few large losses decide, the prefactor misleads: centre on what was found instead.
+    # Where a few large losses decide, the prefactor misleads: center on what was found instead.
     found = (result.epsilon(target_delta) - shift) / first.step
     if 4.0 < tilt[0] * (tilt[2] - found) < math.inf:
-        tilt = _saddle(parts, 0.0, tilt[0], centre=found)
+        tilt = _saddle(parts, 0.0, tilt[0], center=found)
         again = _at_tilt(parts, tilt, target_delta, infinite, shift)
         result = min(result, again, key=lambda loss: loss.epsilon(target_delta))
     return result
@@ -196,19 +196,19 @@ def _cumulants(parts: Parts, theta: float) -> _Tilt:
 
 
 def _saddle(
-    parts: Parts, log_target: float, theta: float, *, step: float = 0.0, centre: float | None = None
+    parts: Parts, log_target: float, theta: float, *, step: float = 0.0, center: float | None = None
 ) -> _Tilt:
     """Tilt, roughly, at which ``exp(K - theta K')`` is the target: the best Chernoff exponent.
 
     With ``step`` the target is a delta and the usual saddle-point prefactor is counted; with
-    ``centre`` the tilt is the one of that mean index. Any tilt whatsoever is valid.
+    ``center`` the tilt is the one of that mean index. Any tilt whatsoever is valid.
     """
     theta, low, high = min(theta, 50.0), 0.0, math.inf
     for _ in range(60):
         _, level, mean, variance = tilt = _cumulants(parts, theta)
         excess = level - theta * mean - log_target
-        if centre is not None:
-            excess = theta * (centre - mean)
+        if center is not None:
+            excess = theta * (center - mean)
         elif step > 0.0:
             excess -= math.log1p(2.5 * theta * math.sqrt(variance)) + math.log1p(theta / step)
         if abs(excess) < 0.1 or (theta >= 50.0 and excess > 0.0):
@@ -326,7 +326,7 @@ def compose_pairs(
     deciding = orders
     for _ in range(8):
         for order in deciding:
-            law = [(discretise(pair, order, step, tail), n) for pair, n in merged.items()]
+            law = [(discretize(pair, order, step, tail), n) for pair, n in merged.items()]
             loss = compose(law, target_delta=target_delta)
             if order not in best or loss.epsilon(target_delta) < best[order].epsilon(target_delta):
                 best[order] = loss
@@ -386,7 +386,7 @@ def _epsilon_group(pair: DominatingPair, counts: IntArray, delta: float, rtol: f
     most = int(counts[-1])
     model = compose_pairs([(pair, most)], target_delta=delta, rtol=rtol)
     step, tail = model.composed[0].step, delta * _TAIL_SHARE / most
-    laws = [discretise(pair, order, step, tail) for order in model.orders]
+    laws = [discretize(pair, order, step, tail) for order in model.orders]
     values = []
     for n in counts.tolist():
         composed = tuple(compose([(law, n)], target_delta=delta) for law in laws)

@@ -25,7 +25,7 @@ _ROUND_UP = 1 + 1e-12
 _EPS = float(np.finfo(float).eps)
 # Spacing at which integrands are scanned before they are integrated.
 _COARSE = 0.25
-# Centres this many standard deviations apart never mix.
+# Centers this many standard deviations apart never mix.
 _FAR = 100.0
 
 
@@ -89,7 +89,7 @@ def _log_moment_real(order: float, q: float, r: float) -> float:
     terms = log_integrand(x)
     if parts > 1:
         counts = terms > terms.max() - 60.0
-        # Neighbours too: the integrand has a zero, where the scan sees nothing of a whole cell.
+        # Neighbors too: the integrand has a zero, where the scan sees nothing of a whole cell.
         counts[1:-1] |= counts[:-2] | counts[2:]
         offsets = np.arange(parts) * (_COARSE / parts)
         terms = log_integrand((x[counts][:, None] + offsets).ravel())
@@ -99,7 +99,7 @@ def _log_moment_real(order: float, q: float, r: float) -> float:
 
 
 def _log_moment_far(order: float, q: float, r: float) -> float:
-    """Return an upper bound on the log moment for centres so far apart that they never mix.
+    """Return an upper bound on the log moment for centers so far apart that they never mix.
 
     Below x = 16 the second density is nothing beside the first, and around order * r the first
     beside the second, so the moment is (1 - q)^order + q^order e^{order (order - 1) r^2 / 2}. What
@@ -184,7 +184,7 @@ class RenyiCurve(PrivacyCurve):
             np.array(self.orders), np.array(self.values), checked_epsilon(epsilon)
         )[0]
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return delta at many epsilons, all orders converted at once."""
         orders, values = np.array(self.orders), np.array(self.values)
         table: FloatArray = conversions.optimal_delta(

@@ -50,7 +50,7 @@ class TabulatedCurve(PrivacyCurve):
         """Return the chord in e^epsilon between two rows."""
         return float(self.pair.delta(np.array(checked_epsilon(epsilon)), "remove"))
 
-    def deltas(self, epsilons: FloatArray, centre: float) -> FloatArray:
+    def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all chords at once."""
         return self.pair.delta(np.asarray(epsilons), "remove")
 
@@ -102,7 +102,7 @@ def _rows(curve: PrivacyCurve, delta: float) -> FloatArray:
 
 
 def _read(curve: PrivacyCurve, epsilons: FloatArray, delta: float) -> FloatArray:
-    """Return the smaller of two readings: curves are sharp around the delta they centre on."""
+    """Return the smaller of two readings: curves are sharp around the delta they center on."""
     tail = curve.deltas(epsilons, delta)
     middle = min(_MIDDLE, float(tail[0]) / 10)
     return tail if middle < 100 * delta else np.minimum(tail, curve.deltas(epsilons, middle))
@@ -144,7 +144,7 @@ class TablePair:
         eps, found = np.asarray(epsilons)[order], np.asarray(deltas)[order]
         # What holds at one epsilon holds at every larger one.
         found = np.minimum.accumulate(np.clip(found, 0.0, 1.0))
-        # The chord from a row to its mirror image passes epsilon = 0 here: randomised response.
+        # The chord from a row to its mirror image passes epsilon = 0 here: randomized response.
         start = 1.0 - (1.0 - found) * 2.0 / (1.0 + np.exp(eps)) * (1.0 - _ROUND)
         first = min(1.0, float(start.min()))
         keep = eps > 0
@@ -220,7 +220,7 @@ def _positive_atoms(pair: TablePair) -> tuple[FloatArray, FloatArray, FloatArray
 
 
 def _lower_hull(rows: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Drop rows that lie on or above the chord of their neighbours in e^epsilon."""
+    """Drop rows that lie on or above the chord of their neighbors in e^epsilon."""
     kept: list[tuple[float, float]] = []
     for eps, delta in rows:
         if kept and eps == kept[-1][0]:

@@ -1,7 +1,7 @@
 """Curves of a record that takes part in one step, after which both runs take the same steps.
 
 The same step brings two laws together: their hockey stick of order e^eps is multiplied by at most
-the one between the two furthest images of a point, theta_eps(reach) (docs/theory/contraction.md).
+the one between the two furthest images of a point, theta_eps(reach) (docs/theory/one_use.md).
 """
 
 from __future__ import annotations

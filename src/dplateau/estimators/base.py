@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from dplateau.algorithms import (
     Cyclic,
@@ -25,9 +25,15 @@ from dplateau.algorithms import (
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
-from dplateau.errors import InvalidInput, PrivacyLeakWarning
-from dplateau.estimators.disclosures import about_rows, about_sizes, fixed_seed, progress_of
-from dplateau.estimators.inputs import Task
+from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
+from dplateau.estimators.disclosures import (
+    about_rows,
+    about_sizes,
+    fixed_seed,
+    progress_of,
+    undeclared_rows,
+)
+from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap, bounds_of_columns
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -35,15 +41,16 @@ from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person
 
 DEFAULT_DELTA = 1e-5
-FLOATS = [np.float64, np.float32]
+DEFAULT_NORM = 1.0
 
 _PARAMETERS = """
     epsilon, delta
-        What may leak about one person. ``delta`` may not exceed 1/n; None means 1e-5, or 1/n if
-        that is less.
+        What may leak about one person. None means a delta of 1e-5, or 1/n if that is less; a
+        larger one than 1/n warns.
     data_norm
         Rows longer than this are scaled down to it, each on its own. Choose it from what is known
-        about the columns, never from the data.
+        about the columns, never from the data. None means 1, and warns unless there are
+        ``feature_bounds``.
     feature_bounds
         Pair (low, high) of numbers or of one number per column: columns are cut to it and mapped to
         [-1, 1] before ``data_norm`` applies. Sparse X needs bounds that are symmetric about 0.
@@ -114,7 +121,7 @@ class PrivateLinearModel(BaseEstimator):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
-        data_norm: float = 1.0,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,
@@ -163,6 +170,8 @@ class PrivateLinearModel(BaseEstimator):
         low, high = bounds_of_columns(self.feature_bounds, features.shape[1])
         task = self._task(targets)
         chosen = self._planned(slots, features.shape[1], task)
+        for doubt in (*self._undeclared(), *chosen.doubts):
+            warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
         row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
         randomness = self._randomness()
         weights = train(
@@ -208,6 +217,12 @@ class PrivateLinearModel(BaseEstimator):
         name = type(self).__name__
         return () if self.random_state is None else (fixed_seed(name),)
 
+    def _undeclared(self) -> tuple[str, ...]:
+        """Return which public bounds were not stated, and what that does to the model."""
+        if self.feature_bounds is not None or self.data_norm is not None:
+            return ()
+        return (undeclared_rows(type(self).__name__),)
+
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
@@ -229,13 +244,7 @@ class PrivateLinearModel(BaseEstimator):
     def _delta(self, slots: int) -> float:
         if self.delta is None:
             return min(DEFAULT_DELTA, 1.0 / slots)
-        delta = checks.probability("delta", self.delta)
-        if delta > 1.0 / slots:
-            raise InvalidInput(
-                f"delta={delta:g} exceeds 1/n = {1.0 / slots:.3g}, which would allow releasing a "
-                f"whole record; use delta={DEFAULT_DELTA:g} or less than 1/n"
-            )
-        return delta
+        return checks.probability("delta", self.delta)
 
     def _planned(self, slots: int, d: int, task: Task) -> Plan:
         """Return what to run; sizes and parameters are all that it depends on."""
@@ -252,7 +261,7 @@ class PrivateLinearModel(BaseEstimator):
             epsilon=self.epsilon,
             delta=self._delta(slots),
             compute_budget=self.compute_budget,
-            data_norm=self.data_norm,
+            data_norm=DEFAULT_NORM if self.data_norm is None else self.data_norm,
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
             # Checked here: to the memory of plans True and 1 are the same.
@@ -271,7 +280,7 @@ class PrivateLinearModel(BaseEstimator):
     def _scores(self, X: Any) -> FloatArray:
         """Return the scores of rows, one column per score."""
         check_is_fitted(self)
-        features = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        features = checked_rows(self, X)
         coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
         with np.errstate(all="ignore"):
             return self.row_map_.scores(features, coef, intercept)

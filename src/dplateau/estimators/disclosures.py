@@ -33,6 +33,23 @@ def inferred_classes(name: str) -> str:
     )
 
 
+def undeclared_rows(name: str) -> str:
+    """Return the warning of rows of which nothing is known."""
+    return (
+        f"{name} knows nothing about the size of rows: columns stay as they are, and rows longer "
+        "than 1 are cut to 1, which spoils most data. Declare feature_bounds=(low, high) from what "
+        "is publicly known, or data_norm=1 if rows are that short"
+    )
+
+
+def undeclared_targets(name: str) -> str:
+    """Return the warning of targets of which nothing is known."""
+    return (
+        f"{name} knows nothing about the targets, which are cut to [-1, 1]; declare "
+        "target_bound=(low, high) from what is publicly known"
+    )
+
+
 def about_sizes(n_public: Any, n: int, neighbors: str) -> Assumption:
     """Return what the claim says about the number of records."""
     if n_public is None:

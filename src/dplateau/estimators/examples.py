@@ -31,7 +31,7 @@ class PublicData:
     def fit(self, epsilon: float, **options: Any) -> PrivateLogisticRegression:
         """Train a private model; the classes are public too."""
         model = PrivateLogisticRegression(
-            epsilon=epsilon, classes=np.unique(self.labels), **options
+            epsilon=epsilon, classes=np.unique(self.labels), data_norm=1.0, **options
         )
         fitted: PrivateLogisticRegression = model.fit(self.rows, self.labels)
         return fitted

@@ -1,17 +1,169 @@
-"""Targets as the losses take them: class numbers, or residual scales, from public declarations."""
+"""What the user passes, as arrays: rows that were checked, and targets as the losses take them.
+
+What scikit-learn and NumPy say about data that they cannot use may quote the data. Here every
+refusal says where the trouble is and of what kind, and never shows a value: not in its text, nor
+in an exception that is chained to it.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import validate_data
 
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Loss
+
+FLOATS = [np.float64, np.float32]
+
+# What scikit-learn says about shapes, counts, types and names of columns, all of which are public.
+_HARMLESS = re.compile(
+    "|".join(
+        (
+            r"Found array with \d+ (sample|feature)\(s\) \(shape=\([\d, ]*\)\) while .*",
+            r"Found array with dim \d+.*",
+            r"Found input variables with inconsistent numbers of samples: \[[\d, ]+\]",
+            r"X has \d+ features, but \w+ is expecting \d+ features as input\.?",
+            r"The feature names should match those that were passed during fit\..*",
+            r"Feature names are only supported if all input features have string names.*",
+            r"Expected a 2-dimensional container but got <class '[\w.]+'> instead\..*",
+            r"y should be a 1d array, got an array of shape \([\d, ]+\) instead\.",
+            r"This \w+ estimator requires y to be passed, but the target y is None\.",
+            r"Unknown label type: [\w-]+\..*",
+            r"setting an array element with a sequence\..*",
+        )
+    ),
+    re.DOTALL,
+)
+
+
+class WrongType(InvalidInput, TypeError):
+    """A cell or target of a type that holds no number."""
+
+
+def checked_rows(estimator: Any, X: Any) -> Any:
+    """Return rows to predict for, as a matrix of floats with the columns of the fit."""
+    try:
+        return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+    except Exception as error:
+        told = _told(error, X, None)
+    # Outside the handler: a chained exception would keep what the first one quoted.
+    raise told
+
+
+def checked_records(estimator: Any, X: Any, y: Any, *, numbers: bool) -> tuple[Any, Any]:
+    """Return rows and targets of a fit as arrays; with ``numbers`` the targets are numbers."""
+    try:
+        features, targets = validate_data(
+            estimator, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=numbers
+        )
+        return features, _as_numbers(targets) if numbers else targets
+    except Exception as error:
+        told = _told(error, X, y)
+    raise told
+
+
+def check_labels(targets: Any) -> None:
+    """Refuse targets that are no classes."""
+    try:
+        check_classification_targets(targets)
+        return
+    except Exception as error:
+        told = _told(error, None, targets)
+    raise told
+
+
+def _as_numbers(targets: npt.NDArray[Any]) -> FloatArray:
+    if targets.dtype.kind in "Mm":
+        raise TypeError("dates and durations have no unit that everyone would choose")
+    return targets.astype(np.float64)
+
+
+def _told(error: Exception, X: Any, y: Any) -> Exception:
+    """Return what may be said about data that could not be used."""
+    kind = WrongType if isinstance(error, TypeError) else InvalidInput
+    if _HARMLESS.fullmatch(str(error)):
+        return kind(str(error))
+    if isinstance(error, MemoryError):
+        return MemoryError("the data do not fit into memory")
+    shape = _shape(X)
+    if X is not None and len(shape) != 2:
+        return kind(
+            f"X must be a matrix with a row for each record; got the shape {shape}. Reshape your "
+            "data: X.reshape(-1, 1) if there is one column, X.reshape(1, -1) if there is one row"
+        )
+    found = _first_trouble("X", X) or _first_trouble("y", y)
+    return kind(found or f"X or y cannot be used ({type(error).__name__}); pass arrays of numbers")
+
+
+def _shape(X: Any) -> tuple[int, ...]:
+    try:
+        return tuple(X.shape) if hasattr(X, "shape") else np.asarray(X, dtype=object).shape
+    except Exception:
+        return ()
+
+
+def _first_trouble(name: str, values: Any) -> str | None:
+    """Return where the first cell that is no finite number stands, and what is wrong with it."""
+    if values is None:
+        return None
+    if issparse(values):
+        entries: Any = values
+        entries = entries.tocoo()
+        cells, (rows, columns) = entries.data, entries.coords
+    else:
+        cells = np.asarray(values)
+        if cells.dtype.kind not in "fc":
+            cells = np.asarray(values, dtype=object)
+        rows, columns = None, None
+    for place in _suspects(cells):
+        trouble = _trouble(cells[place])
+        if trouble is None:
+            continue
+        row, *rest = place if rows is None else (rows[place], columns[place])
+        names = list(getattr(values, "columns", ()))
+        column = "".join(f", column {repr(str(names[c])) if names else c}" for c in rest)
+        return f"{name}, row {row}{column} (counted from 0): {trouble}"
+    return None
+
+
+def _suspects(cells: npt.NDArray[Any]) -> Iterator[tuple[int, ...]]:
+    """Yield the places of cells worth a look, in order."""
+    if cells.dtype.kind == "f":
+        yield from map(tuple, np.argwhere(~np.isfinite(cells)).tolist())
+    else:
+        yield from np.ndindex(cells.shape)
+
+
+def _trouble(cell: Any) -> str | None:
+    """Return why a cell is no finite number; None if it is one."""
+    kind = type(cell).__name__
+    if cell is None or kind in ("NAType", "NaTType"):
+        return "a missing value (NaN); fill it in first"
+    if isinstance(cell, complex | np.complexfloating):
+        return "Complex data not supported"
+    if isinstance(cell, str | bytes):
+        try:
+            float(cell)
+        except ValueError:
+            return "text where a number is needed"
+        return None
+    try:
+        number = float(cell)
+    except Exception:
+        return f"the argument must be a string or a real number, not {kind!r}"
+    if np.isnan(number):
+        return "NaN, a missing value; fill it in first"
+    return "an infinite number (inf)" if np.isinf(number) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,8 +240,14 @@ def seen_classes(targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def class_numbers(targets: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the place of every target among the classes."""
     places = {label: place for place, label in enumerate(classes.tolist())}
-    numbers = np.array([places.get(label, -1) for label in targets.tolist()], dtype=np.int64)
+    try:
+        numbers = np.array([places.get(label, -1) for label in targets.tolist()], dtype=np.int64)
+    except TypeError:
+        raise InvalidInput("y has a target that is no label: lists and dicts are none") from None
     if np.any(numbers < 0):
         # The label itself stays unsaid: it is data.
-        raise InvalidInput(f"y has a label that is not among classes={classes.tolist()}")
+        raise InvalidInput(
+            f"y has a label that is not among classes={classes.tolist()}: row "
+            f"{int(np.argmax(numbers < 0))} (counted from 0)"
+        )
     return numbers

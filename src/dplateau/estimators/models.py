@@ -9,14 +9,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
-from dplateau.estimators.base import FLOATS, PrivateLinearModel
-from dplateau.estimators.disclosures import about_classes, inferred_classes
-from dplateau.estimators.inputs import TargetRange, Task, class_numbers, known_classes, seen_classes
+from dplateau.estimators.base import PrivateLinearModel
+from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
+from dplateau.estimators.inputs import (
+    TargetRange,
+    Task,
+    check_labels,
+    checked_records,
+    class_numbers,
+    known_classes,
+    seen_classes,
+)
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Huber as HuberLoss
@@ -42,7 +48,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         epsilon: float = 1.0,
         delta: float | None = None,
         classes: Any = None,
-        data_norm: float = 1.0,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,
@@ -89,9 +95,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """Return the loss of a record for that many classes."""
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
-        features, targets = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS)
+        features, targets = checked_records(self, X, y, numbers=False)
         if self.classes is None:
-            check_classification_targets(targets)
+            check_labels(targets)
         return features, targets
 
     def _task(self, targets: Any) -> Task:
@@ -127,7 +133,9 @@ class PrivateLogisticRegression(PrivateClassifier):
     >>> import numpy as np
     >>> X = np.repeat([[0.6, 0.0], [-0.6, 0.1]], 1000, axis=0)
     >>> y = np.repeat(["yes", "no"], 1000)
-    >>> model = PrivateLogisticRegression(epsilon=1.0, classes=["no", "yes"]).fit(X, y)
+    >>> model = PrivateLogisticRegression(
+    ...     epsilon=1.0, classes=["no", "yes"], feature_bounds=(-1, 1)
+    ... ).fit(X, y)
     >>> model.predict([[0.5, 0.0], [-0.5, 0.0]]).tolist()
     ['yes', 'no']
     >>> model.certificate_.claimed_epsilon <= 1.0
@@ -163,6 +171,7 @@ class PrivateLinearSVC(PrivateClassifier):
         return OneVersusRest(SmoothedHinge(HINGE_WIDTH), n_classes)
 
 
+DEFAULT_TARGET_BOUND = 1.0
 # Half the range is a residual that most records stay within; a quarter of it resists outliers.
 DEFAULT_THRESHOLD_SHARE = 0.25
 
@@ -173,7 +182,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _parameters = """
     target_bound
         Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
-        to them, each on its own. Predictions are not.
+        to them, each on its own. Predictions are not. None means 1, and warns.
     """
 
     intercept_: float
@@ -183,8 +192,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
-        target_bound: Any = 1.0,
-        data_norm: float = 1.0,
+        target_bound: Any = None,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,
@@ -223,13 +232,16 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     @property
     def _range(self) -> TargetRange:
-        return TargetRange.of(self.target_bound, centred=bool(self.fit_intercept))
+        bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
+        return TargetRange.of(bound, centred=bool(self.fit_intercept))
+
+    def _undeclared(self) -> tuple[str, ...]:
+        if self.target_bound is not None:
+            return super()._undeclared()
+        return (*super()._undeclared(), undeclared_targets(type(self).__name__))
 
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
-        found: tuple[Any, Any] = validate_data(
-            self, X, y, accept_sparse="csr", dtype=FLOATS, y_numeric=True
-        )
-        return found
+        return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
         return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
@@ -255,7 +267,7 @@ class PrivateRidge(PrivateRegressor):
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 4000)[:, None]
     >>> y = 30 + 10 * X[:, 0]
-    >>> model = PrivateRidge(epsilon=1.0, target_bound=(0, 60)).fit(X, y)
+    >>> model = PrivateRidge(epsilon=1.0, feature_bounds=(-1, 1), target_bound=(0, 60)).fit(X, y)
     >>> abs(float(model.predict([[0.5]])[0]) - 35) < 3
     True
     """
@@ -279,8 +291,8 @@ class PrivateHuberRegressor(PrivateRegressor):
         epsilon: float = 1.0,
         delta: float | None = None,
         threshold: float | None = None,
-        target_bound: Any = 1.0,
-        data_norm: float = 1.0,
+        target_bound: Any = None,
+        data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
         n_public: int | None = None,

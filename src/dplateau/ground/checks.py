@@ -75,3 +75,33 @@ def level(name: str, value: object) -> float:
     if not 0 <= number < 1:
         raise InvalidInput(f"{name} must be at least 0 and below 1; got {number:g}")
     return number
+
+
+# Beyond this an attacker's odds may grow by a factor of 5e8, which protects nobody.
+LARGEST_USEFUL_EPSILON = 20.0
+
+
+def weak_claim(epsilon: float | None, delta: float, n: int) -> tuple[str, ...]:
+    """Return what to say about a claim that protects hardly anyone; nothing about a useful one.
+
+    The one rule about which epsilons and deltas are sensible. None breaks it: the claim is true,
+    and whoever makes it is told how little it says.
+
+    >>> weak_claim(1.0, 1e-5, 60_000)
+    ()
+    >>> weak_claim(1.0, 1e-5, 464_810)[0].partition(";")[0]
+    'delta = 1e-05 is above 1/n = 2.15e-06, and publishing a record at random has delta 1/n'
+    """
+    found = []
+    if epsilon is not None and epsilon > LARGEST_USEFUL_EPSILON:
+        found.append(
+            f"epsilon = {epsilon:g} is above {LARGEST_USEFUL_EPSILON:g}: what an attacker learns "
+            "about a record is hardly limited; use 10 or less, better 1"
+        )
+    if delta > 1.0 / n:
+        advice = 10.0 ** math.floor(-math.log10(n))
+        found.append(
+            f"delta = {delta:g} is above 1/n = {1.0 / n:.3g}, and publishing a record at random "
+            f"has delta 1/n; use {advice:g} or less"
+        )
+    return tuple(found)

@@ -162,7 +162,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def gaussian_tradeoff(fpr: Number | float, mu: Number | float) -> Number:
     """Return a lower bound of the false negative rate Phi(Phi^{-1}(1 - fpr) - mu) under mu-GDP.
 
-    No test of one neighbour against the other with false positive rate ``fpr`` misses less often.
+    No test of one neighbor against the other with false positive rate ``fpr`` misses less often.
 
     >>> round(gaussian_tradeoff(0.05, 1.0), 6)
     0.740489
@@ -185,7 +185,7 @@ def gaussian_tradeoff(fpr: Number | float, mu: Number | float) -> Number:
 def laplace_delta(epsilon: Number | float, ratio: Number | float) -> Number:
     """Return an upper bound of [1 - exp(epsilon/2 - ratio/2)]_+, the Laplace hockey stick.
 
-    ``ratio`` = s / v: two one-dimensional Laplace laws of scale v whose centres are s apart;
+    ``ratio`` = s / v: two one-dimensional Laplace laws of scale v whose centers are s apart;
     ``epsilon`` >= 0.
 
     >>> round(laplace_delta(1.0, 2.0), 6)

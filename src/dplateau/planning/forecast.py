@@ -118,12 +118,19 @@ _NODES = 48
 class Forecast:
     """Root mean square error of a score: what the run has not learnt yet, and what noise adds.
 
-    ``error`` is the geometric mean of both together over the references, so that none rules.
+    ``error`` is the geometric mean of both together over the references, so that none rules;
+    ``spread`` is the standard deviation of the true scores: a constant has an error as large.
     """
 
     bias: float
     noise: float
     error: float
+    spread: float
+
+    @property
+    def share(self) -> float:
+        """Return the error in units of the spread: 0 is perfect, 1 has learnt nothing."""
+        return self.error / self.spread
 
 
 def forecast(run: Run, d: int, feature_norm: float, score_std: float) -> Forecast:
@@ -138,7 +145,7 @@ def forecast(run: Run, d: int, feature_norm: float, score_std: float) -> Forecas
     ]
     bias, noise = np.sqrt(np.mean(np.square(found), axis=0))
     error = math.exp(np.mean([math.log(math.hypot(*pair)) for pair in found]))
-    return Forecast(float(bias), float(noise), error)
+    return Forecast(float(bias), float(noise), error, spread)
 
 
 def _on_reference(

@@ -5,14 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import numpy as np
+
 from dplateau.algorithms import Run
 from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.losses import Loss
-from dplateau.planning.forecast import Model, model_of
+from dplateau.planning.forecast import Forecast, Model, forecast, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
+
+# Scores that miss by more of their spread explain less than half of what could be explained.
+POOR_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,22 @@ class Plan:
     certificate: Certificate
     chosen: Candidate | None
     rejected: tuple[Candidate, ...]
+    expected: Forecast | None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Return why the plan promises little, from public sizes alone; nothing if it is sound."""
+        claim = self.certificate
+        found = checks.weak_claim(claim.claimed_epsilon, claim.claimed_delta, self.run.n)
+        if self.expected is None or self.expected.share < POOR_SHARE:
+            return found
+        return (
+            *found,
+            f"the model will hardly work: with n = {self.run.n} records at epsilon = "
+            f"{claim.claimed_epsilon:.3g} its scores are expected to miss by "
+            f"{min(1.0, self.expected.share):.0%} of their spread (a constant misses by 100%); it "
+            "takes more records, a larger epsilon or fewer features",
+        )
 
     @property
     def summary(self) -> str:
@@ -113,7 +134,7 @@ def plan(
     )
     if isinstance(algorithm, Run):
         found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
-        return _plan(task.model, found, None, ())
+        return _plan(task.model, found, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
     if algorithm not in known:
         raise InvalidInput(
@@ -122,7 +143,15 @@ def plan(
     names = [algorithm] if algorithm in RECIPES else [n for n in RECIPES if worth_trying(n, task)]
     candidates = [RECIPES[name](task) for name in names]
     best, *others = sorted(candidates, key=lambda candidate: candidate.expected.error)
-    return _plan(best.model, with_noise(best.run, task), best, tuple(others))
+    return _plan(best.model, with_noise(best.run, task), best, tuple(others), best.expected)
+
+
+def _forecast(run: Run, task: Task) -> Forecast | None:
+    """Return what to expect of a user's run, if it says enough to tell."""
+    if run.loss is None or run.learning_rate is None or not np.isfinite(run.loss.smoothness):
+        return None
+    d = task.d + (task.model.intercept > 0)
+    return forecast(run, d, task.model.feature_norm, task.model.score_std)
 
 
 def records_per_person(stated: object, n: int) -> int:
@@ -146,7 +175,11 @@ def _about_persons(run: Run, most: int) -> Run:
 
 
 def _plan(
-    model: Model, found: Calibration, chosen: Candidate | None, rejected: tuple[Candidate, ...]
+    model: Model,
+    found: Calibration,
+    chosen: Candidate | None,
+    rejected: tuple[Candidate, ...],
+    expected: Forecast | None,
 ) -> Plan:
     return Plan(
         run=found.run,
@@ -158,4 +191,5 @@ def _plan(
         certificate=found.certificate,
         chosen=chosen,
         rejected=rejected,
+        expected=expected,
     )

@@ -6,21 +6,19 @@ description says, ``sample`` does both in one call.
 
 from __future__ import annotations
 
-from dplateau.sampling.bodies import OffCenterBall, Simplex, check_projection
-from dplateau.sampling.draw import sample
+from dplateau.sampling.bodies import OffCenterBall, Polytope, Simplex, check_projection
 from dplateau.sampling.mixing import (
+    MixingCertificate,
     block_tv_over_steps,
     certify_mixing,
     largest_learning_rate,
     nonexpansive_learning_rate,
     tv_over_steps,
 )
-from dplateau.sampling.mixing_certificate import MixingCertificate
-from dplateau.sampling.polytope import Polytope
 from dplateau.sampling.potentials import Potential, check_constants
+from dplateau.sampling.published import Published, theorem_4_2, theorem_4_2_over_steps
 from dplateau.sampling.sampler import LangevinSampler, LangevinState
-from dplateau.sampling.samples import Samples
-from dplateau.sampling.theorem_4_2 import Published, theorem_4_2, theorem_4_2_over_steps
+from dplateau.sampling.samples import Samples, sample
 
 __all__ = [
     "LangevinSampler",

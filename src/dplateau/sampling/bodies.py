@@ -1,7 +1,8 @@
 """Convex bodies to sample on, beyond the ball around the origin and the box.
 
 Each is a :class:`~dplateau.algorithms.Body`: a diameter for the certificate, a projection to run.
-Points are rows: the last axis holds the coordinates.
+Points are rows: the last axis holds the coordinates. The second half is about polytopes
+{x : A x <= b}: whether they are bodies at all, how wide they are, and the projection onto them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy.typing as npt
 from dplateau.algorithms import Ball, Body, Box, Domain
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.ground.types import FloatArray
+from dplateau.ground.compiled import compiled
+from dplateau.ground.types import BoolArray, FloatArray
 
 
 class OffCenterBall(Body):
@@ -182,3 +184,186 @@ def _finite_vector(name: str, values: npt.ArrayLike | Sequence[float]) -> FloatA
     if found.ndim != 1 or found.size == 0 or not np.all(np.isfinite(found)):
         raise InvalidInput(f"{name} must be a list of finite numbers; got {values!r}")
     return found
+
+
+# Linear programs are solved to 1e-7: what they say of the diameter is rounded up by more.
+_WIDER = 1 + 1e-6
+_MOST_DIMENSIONS_FOR_VERTICES = 4
+_SWEEPS = 400
+_TOLERANCE = 1e-13
+
+
+class Polytope(Body):
+    """The points with ``normals @ x <= offsets``: halfspaces that meet in a bounded body.
+
+    The diameter is an upper bound: the largest distance of two vertices in up to four dimensions,
+    the diagonal of the bounding box beyond. Projections are exact up to 1e-12 of the point's size.
+
+    >>> triangle = Polytope([[-1, 0], [0, -1], [1, 1]], [0, 0, 1])
+    >>> triangle.project(np.array([1.0, 1.0])).round(12).tolist()
+    [0.5, 0.5]
+    """
+
+    normals: FloatArray
+    offsets: FloatArray
+
+    def __init__(self, normals: npt.ArrayLike, offsets: npt.ArrayLike) -> None:
+        rows, limits = _halfspaces(normals, offsets)
+        lower, upper = _bounding_box(rows, limits)
+        super().__init__(
+            _diameter(rows, limits, lower, upper), lambda point: onto_polytope(point, rows, limits)
+        )
+        checks.put(self, "normals", rows)
+        checks.put(self, "offsets", limits)
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return int(self.normals.shape[1])
+
+
+def onto_polytope(points: FloatArray, normals: FloatArray, offsets: FloatArray) -> FloatArray:
+    """Return the nearest points with ``normals @ x <= offsets``; the rows of normals have norm 1.
+
+    Hildreth's method moves along one violated normal at a time and converges to the projection;
+    where it is slow (nearly parallel faces) an active-set method finishes.
+    """
+    flat = np.ascontiguousarray(points.reshape(-1, points.shape[-1]), dtype=np.float64)
+    outside = np.flatnonzero(np.any(flat @ normals.T > offsets, axis=1))
+    found = flat.copy()
+    if outside.size:
+        moved, done = _hildreth(flat[outside], normals, offsets)
+        for i in np.flatnonzero(~done):
+            moved[i] = _by_active_set(flat[outside[i]], normals, offsets)
+        found[outside] = moved
+    return found.reshape(points.shape)
+
+
+@compiled
+def _hildreth(
+    points: FloatArray, normals: FloatArray, offsets: FloatArray
+) -> tuple[FloatArray, BoolArray]:
+    """Return approximate projections and whether each has converged."""
+    faces, size = normals.shape
+    found = points.copy()
+    done = np.zeros(points.shape[0], dtype=np.bool_)
+    weights = np.empty(faces)
+    for k in range(points.shape[0]):
+        x = found[k]
+        scale = 1.0
+        for j in range(size):
+            scale += abs(x[j])
+        weights[:] = 0.0
+        for _ in range(_SWEEPS):
+            largest = 0.0
+            for i in range(faces):
+                excess = -offsets[i]
+                for j in range(size):
+                    excess += normals[i, j] * x[j]
+                change = max(excess, -weights[i])
+                if change != 0.0:
+                    weights[i] += change
+                    for j in range(size):
+                        x[j] -= change * normals[i, j]
+                    largest = max(largest, abs(change))
+            if largest <= _TOLERANCE * scale:
+                done[k] = True
+                break
+    return found, done
+
+
+def _by_active_set(point: FloatArray, normals: FloatArray, offsets: FloatArray) -> FloatArray:
+    """Return the projection as a least-distance problem (Lawson and Hanson, chapter 23)."""
+    from scipy.optimize import nnls
+
+    excess = normals @ point - offsets
+    stacked = np.vstack([-normals.T, excess[None, :]])
+    goal = np.zeros(point.size + 1)
+    goal[-1] = 1.0
+    weights, _ = nnls(stacked, goal, maxiter=50 * normals.shape[0])
+    rest = goal - stacked @ weights
+    moved: FloatArray = point - rest[:-1] / rest[-1]
+    return moved
+
+
+def _halfspaces(normals: npt.ArrayLike, offsets: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    rows = np.asarray(normals, dtype=np.float64)
+    limits = np.asarray(offsets, dtype=np.float64)
+    if rows.ndim != 2 or rows.size == 0 or limits.shape != rows.shape[:1]:
+        raise InvalidInput(
+            "Polytope needs one row of normals and one offset per halfspace; got shapes "
+            f"{rows.shape} and {limits.shape}"
+        )
+    if not np.all(np.isfinite(rows)) or not np.all(np.isfinite(limits)):
+        raise InvalidInput("Polytope needs finite normals and offsets")
+    norms = np.linalg.norm(rows, axis=1)
+    if np.any(norms == 0):
+        raise InvalidInput(f"row {int(np.argmin(norms))} of normals is zero: no halfspace")
+    return rows / norms[:, None], limits / norms
+
+
+def _bounding_box(normals: FloatArray, offsets: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the smallest box around the polytope; empty and unbounded ones are refused."""
+    size = normals.shape[1]
+    lower, upper = np.empty(size), np.empty(size)
+    _least(np.zeros(size), normals, offsets)  # an empty one is told from an unbounded one
+    for j in range(size):
+        for sign, ends in ((1.0, lower), (-1.0, upper)):
+            direction = np.zeros(size)
+            direction[j] = sign
+            ends[j] = sign * _least(direction, normals, offsets)
+    return lower, upper
+
+
+def _least(direction: FloatArray, normals: FloatArray, offsets: FloatArray) -> float:
+    from scipy.optimize import linprog
+
+    found = linprog(direction, A_ub=normals, b_ub=offsets, bounds=(None, None), method="highs")
+    if found.status == 2:
+        raise InvalidInput("the polytope is empty: no point satisfies all of its halfspaces")
+    if found.status != 0:
+        raise InvalidInput(
+            f"the polytope is unbounded (in direction {(-direction).tolist()}); add halfspaces, or "
+            "a box around it"
+        )
+    assert found.fun is not None
+    return float(found.fun)
+
+
+def _diameter(
+    normals: FloatArray, offsets: FloatArray, lower: FloatArray, upper: FloatArray
+) -> float:
+    diagonal = math.dist(lower, upper)
+    if diagonal == 0:
+        raise InvalidInput("the polytope is a single point; a body needs a positive diameter")
+    if 2 <= lower.size <= _MOST_DIMENSIONS_FOR_VERTICES:
+        vertices = _vertices(normals, offsets)
+        if vertices is not None:
+            gaps = vertices[:, None, :] - vertices[None, :, :]
+            widest = float(np.sqrt(np.max(np.sum(gaps * gaps, axis=-1))))
+            return min(diagonal, widest) * _WIDER
+    return diagonal * _WIDER
+
+
+def _vertices(normals: FloatArray, offsets: FloatArray) -> FloatArray | None:
+    """Return the vertices of a polytope with an interior, None for a flat one."""
+    from scipy.optimize import linprog
+    from scipy.spatial import HalfspaceIntersection, QhullError
+
+    size = normals.shape[1]
+    goal = np.zeros(size + 1)
+    goal[-1] = -1.0
+    padded = np.hstack([normals, np.ones((normals.shape[0], 1))])
+    found = linprog(goal, A_ub=padded, b_ub=offsets, bounds=(None, None), method="highs")
+    if (
+        found.status != 0
+        or found.x is None
+        or found.x[-1] < 1e-4 * (1 + float(np.abs(offsets).max()))
+    ):
+        return None
+    try:
+        met = HalfspaceIntersection(np.hstack([normals, -offsets[:, None]]), found.x[:-1])
+    except QhullError:
+        return None
+    vertices: FloatArray = met.intersections
+    return vertices if np.all(np.isfinite(vertices)) else None

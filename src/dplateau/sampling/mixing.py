@@ -1,24 +1,125 @@
-"""Mixing: after how many steps a chain has forgotten where it started."""
+"""Mixing: after how many steps a chain has forgotten where it started, and the claim on paper."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import Run, run_from_dict
+from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.sealed import MIXING, from_text, open_sealed, seal, to_text
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.numerics.solve import exp_up, log_add_exp, round_up
-from dplateau.sampling.blocks import MOST_STEPS, Partition, Proposals, even, log_tv, shortest
-from dplateau.sampling.mixing_certificate import MixingCertificate
-from dplateau.sampling.step_law import StepLaw, step_law
+from dplateau.sampling.blocks import (
+    MOST_STEPS,
+    Partition,
+    Proposals,
+    StepLaw,
+    even,
+    log_tv,
+    shortest,
+    step_law,
+)
 from dplateau.shifts import ShiftPlan, evaluate, solve
+
+if TYPE_CHECKING:
+    from dplateau.verify import MixingVerification
+
+CITATIONS = (
+    literature.bravo("Theorem 3.4 and section 4, by Gaussian trade-offs instead of Pinsker"),
+    literature.this_library("docs/theory/mixing.md"),
+)
+
+
+@dataclass(frozen=True)
+class MixingCertificate:
+    """After ``run.steps`` steps, chains from any two starts are ``claimed_tv`` apart at most.
+
+    The distance is total variation. It bounds the distance to the chain's stationary law as well,
+    which exists and is unique because the claim is below one. ``witness`` holds the blocks, each
+    with the shift plan that proves its factor; :meth:`verify` re-derives the claim without the code
+    that found it.
+    """
+
+    run: Run
+    claimed_tv: float
+    witness: Mapping[str, Any]
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def steps(self) -> int:
+        """Number of steps after which the claim holds (and ever after)."""
+        return self.run.steps
+
+    @property
+    def blocks(self) -> tuple[tuple[int, int], ...]:
+        """The blocks as (how many, of how many steps)."""
+        return tuple((block["count"], block["steps"]) for block in self.witness["blocks"])
+
+    def citation(self) -> str:
+        """Return BibTeX of what to cite for this claim."""
+        return "\n".join(citation.bibtex() for citation in CITATIONS)
+
+    def verify(self) -> MixingVerification:
+        """Re-derive the claim by code that shares nothing with the code that found it."""
+        from dplateau.verify import verify_mixing
+
+        return verify_mixing(self.to_dict())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate as JSON-ready data."""
+        content = {
+            "claimed_tv": self.claimed_tv,
+            "steps": self.steps,
+            "run": self.run.to_dict(),
+            "witness": dict(self.witness),
+            "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
+            "citation": "; ".join(citation.short() for citation in CITATIONS),
+        }
+        return seal(MIXING, content)
+
+    def to_json(self) -> str:
+        """Return the certificate as JSON text; floats keep every digit."""
+        return to_text(self.to_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> MixingCertificate:
+        """Read what :meth:`to_json` wrote; altered, foreign or later-schema text is refused."""
+        return cls.from_dict(from_text(text, MIXING))
+
+    @classmethod
+    def from_dict(cls, found: Any) -> MixingCertificate:
+        """Read what :meth:`to_dict` returned."""
+        found = open_sealed(found, MIXING)
+        try:
+            return cls(
+                run=run_from_dict(found["run"]),
+                claimed_tv=checks.nonnegative("claimed_tv", found["claimed_tv"]),
+                witness=dict(found["witness"]),
+                assumptions=tuple(Assumption(**item) for item in found["assumptions"]),
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            if isinstance(error, InvalidInput):
+                raise
+            raise InvalidInput(f"not a whole mixing certificate: {error}") from None
+
+    def __str__(self) -> str:
+        """Show the claim in one line."""
+        parts = " and ".join(f"{count} of {steps}" for count, steps in self.blocks)
+        sizes = f"{parts} steps" if sum(count for count, _ in self.blocks) > 1 else "one"
+        return (
+            f"total variation at most {self.claimed_tv:.4g} after {self.steps} steps from any "
+            f"start (blocks: {sizes})"
+        )
+
 
 # Proposed curves are the optimum up to rounding; this margin is far above it.
 _ROOM = 1e-9
@@ -206,7 +307,7 @@ def claimed_tv(run: Run, witness: dict[str, Any]) -> float:
         level = log_gaussian_delta(0.0, round_up(math.sqrt(cost)))
         if law.failure > 0:
             level = round_up(log_add_exp(level, math.log(block["steps"] * law.failure)), 8)
-        # Each factor is at most one; a product of logarithms is rounded towards zero.
+        # Each factor is at most one; a product of logarithms is rounded toward zero.
         total += block["count"] * min(0.0, level) * (1 - 1e-15)
         covered += block["count"] * block["steps"]
     if covered != run.steps:

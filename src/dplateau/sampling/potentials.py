@@ -140,7 +140,7 @@ def _records(
 def check_constants(potential: Potential, points: FloatArray) -> None:
     """Refuse declared constants that the gradient contradicts at some of these points.
 
-    Neighbouring rows are compared. Passing is no proof: the constants stay declared. The check
+    Neighboring rows are compared. Passing is no proof: the constants stay declared. The check
     looks at data, so a private run must not be stopped by it.
     """
     grads = gradient_at(potential, points)

@@ -14,15 +14,75 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.algorithms import Domain, FixedSize, NoisySGD, Poisson, ProjectedLangevin, Run
+from dplateau.algorithms import (
+    Cyclic,
+    Domain,
+    FixedSize,
+    FullBatch,
+    NoisySGD,
+    OnePass,
+    Poisson,
+    ProjectedLangevin,
+    Run,
+    refuse_batches,
+)
 from dplateau.algorithms.release import Release, ReleaseName
 from dplateau.algorithms.schedule import values_over
+from dplateau.engines import SecureRandomness
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.ground.types import FloatArray
-from dplateau.sampling.batches import random_batches
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.sampling.bodies import check_inside, dimension_of, projector
 from dplateau.sampling.potentials import Gradient, Potential, gradient_at
-from dplateau.sampling.secure import SecureGenerator, Source
+
+
+class SecureGenerator:
+    """Numbers from the operating system's entropy, for draws that leave as private releases.
+
+    It has those methods of a NumPy generator that chains use.
+    """
+
+    def __init__(self) -> None:
+        self._randomness = SecureRandomness()
+
+    def standard_normal(self, *, out: FloatArray) -> FloatArray:
+        """Fill an array with standard normal numbers."""
+        out[...] = self._randomness.gaussian(out.size).reshape(out.shape)
+        return out
+
+    def binomial(self, n: int, p: float, size: int) -> IntArray:
+        """Return binomial numbers."""
+        return np.array(self._randomness.binomials(n, p, size), dtype=np.int64)
+
+    def choice(self, n: int, size: int, **_: Any) -> IntArray:
+        """Return a uniformly random set of 0 ... n - 1, without repetition."""
+        return self._randomness.subsets(n, [int(size)])[0] if size else np.empty(0, np.int64)
+
+
+Source = np.random.Generator | SecureGenerator
+
+
+def random_batches(run: Run, chains: int, generator: Source) -> tuple[IntArray, FloatArray]:
+    """Return the records of each chain's batch and their weights: 1 / b, or 0 for padding.
+
+    Poisson: the size is binomial and, given its size, a batch is a uniformly random set; that is
+    the law of independent inclusions. The step divides by the constant b all the same.
+    """
+    match run.batches:
+        case Poisson():
+            sizes = generator.binomial(run.n, run.sampling_rate, size=chains)
+        case FixedSize(size=each):
+            sizes = np.full(chains, each)
+        case FullBatch() | Cyclic() | OnePass():
+            raise NotApplicable(f"chains draw random batches; {run.kind} has none")
+        case _ as unknown:
+            refuse_batches(unknown)
+    width = int(sizes.max())
+    rows = np.zeros((chains, width), dtype=np.int64)
+    for chain, size in enumerate(sizes):
+        rows[chain, :size] = generator.choice(run.n, size=size, replace=False, shuffle=False)
+    weights = (np.arange(width) < sizes[:, None]) / run.batch_size
+    return rows, weights
+
 
 # Noise is drawn for many steps at once, about this many numbers.
 _NOISE_BLOCK = 1 << 14

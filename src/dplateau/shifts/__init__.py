@@ -8,23 +8,28 @@ or heuristic: what is reported is always the re-evaluated, rounded-up value of t
 
 from __future__ import annotations
 
-from dplateau.shifts.chain import Chain, Segment
-from dplateau.shifts.evaluation import Evaluation, evaluate
-from dplateau.shifts.forward import forward_distance, forward_distances
-from dplateau.shifts.moduli import DescentAscent, Linear, Modulus, SquareRoot
-from dplateau.shifts.modulus_forms import (
+from dplateau.shifts.chain import Chain, DescentAscent, Linear, Modulus, Segment, SquareRoot
+from dplateau.shifts.plan import (
+    Evaluation,
+    ShiftBlock,
+    ShiftPlan,
+    evaluate,
+    forward_distance,
+    forward_distances,
+)
+from dplateau.shifts.solve import (
+    IterationBound,
+    ShiftSolution,
+    proposition_2_17,
+    proposition_3_2,
+    proposition_5_6,
+    solve,
+)
+from dplateau.shifts.square_root import (
     corollary_3_7,
     corollary_3_8,
     corollary_3_9,
 )
-from dplateau.shifts.named import (
-    IterationBound,
-    proposition_2_17,
-    proposition_3_2,
-    proposition_5_6,
-)
-from dplateau.shifts.plan import ShiftBlock, ShiftPlan
-from dplateau.shifts.solve import ShiftSolution, solve
 
 __all__ = [
     "Chain",

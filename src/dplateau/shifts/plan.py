@@ -1,6 +1,10 @@
-"""Shift plans: when the interpolating run starts and how much distance each later step absorbs.
+"""Shift plans, and their exact evaluation: the only source of the numbers that solvers report.
 
-Any plan that ends at distance zero proves a bound, however it was found; see ``evaluation``.
+A plan says when the interpolating run starts and how much distance each later step absorbs. The
+recursion is u_{t+1} = min(D, max(0, phi_t(u_t) + s_t - a_{t+1})) from there; what is left at the
+end, before the last projection, is absorbed by the last shift and charged, so every plan proves a
+bound, however it was found. Without shifts the same recursion gives the *forward distance* of the
+two runs.
 """
 
 from __future__ import annotations
@@ -8,12 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dplateau.errors import InvalidInput
-from dplateau.ground.types import FloatArray, IntArray
+from dplateau.ground.types import BoolArray, FloatArray, IntArray
+from dplateau.shifts.chain import Chain
+from dplateau.shifts.kernels import grown_often, walk_free, walk_plan
 
 CHUNK = 1 << 20
 
@@ -185,3 +191,107 @@ def _check_blocks(counts: IntArray, firsts: FloatArray, ratios: FloatArray) -> N
     for name, values in (("shifts", firsts), ("ratios", ratios), ("last shifts", lasts)):
         if not np.all((values >= 0) & np.isfinite(values)):
             raise InvalidInput(f"A plan's {name} must be finite and >= 0; got {values!r}.")
+
+
+def forward_distance(chain: Chain, step: int) -> float:
+    """Return the forward distance before a step (``chain.steps`` means after the last one)."""
+    if not 0 <= step <= chain.steps:
+        raise InvalidInput(f"A step must lie in 0..{chain.steps}; got {step!r}.")
+    if step == 0:
+        return chain.initial_distance
+    equal = chain.uniform_linear_step()
+    if equal is not None:
+        return linear_forward(*equal[:2], step, chain.diameter, chain.initial_distance)
+    nothing = np.empty(0)
+    return walk_free(chain.columns, step, chain.initial_distance, chain.diameter, nothing)
+
+
+def forward_distances(chain: Chain) -> FloatArray:
+    """Return the forward distances before steps 0, 1, ..., and after the last one."""
+    out = np.empty(chain.steps + 1)
+    walk_free(chain.columns, chain.steps, chain.initial_distance, chain.diameter, out)
+    return out
+
+
+def linear_forward(c: float, s: float, steps: int, diameter: float, start: float) -> float:
+    """Return the forward distance after equal linear steps, in closed form."""
+    if c == 0:
+        return min(diameter, s)
+    try:
+        return min(diameter, grown_often.function(c, s, start, steps))
+    except OverflowError:
+        return diameter
+
+
+# Each square carries twice the relative error of its shift (2.9e-14, see kernels.RESTART) and
+# three roundings; compensated summation and the final product add four more.
+ROUND_UP = 1 + 1e-13
+# Squares below 2.2e-308 lose digits, but fewer than 1e30 of them fit in any run.
+UNDERFLOW = 1e-290
+
+
+class Evaluation(NamedTuple):
+    """What a plan achieves: both numbers are upper bounds on the exact ones.
+
+    Attributes:
+        final_distance: what the plan leaves over and the last shift must absorb in addition (not
+            capped by the domain, since the last projection comes after the noise).
+        sum_of_squares: sum of a_{t+1}^2 / nu_t^2 with that addition charged.
+    """
+
+    final_distance: float
+    sum_of_squares: float
+
+
+def evaluate(plan: ShiftPlan, chain: Chain) -> Evaluation:
+    """Return what the plan leaves over on this chain and what it costs, both rounded up.
+
+    The start is the chain's own forward distance, or the plan's if that is larger: a plan cannot
+    claim a smaller one.
+    """
+    if plan.start_step + plan.steps != chain.steps:
+        raise InvalidInput(
+            f"A plan must end with its chain, at step {chain.steps}; this one starts at "
+            f"{plan.start_step} and covers {plan.steps} steps."
+        )
+    return evaluate_prefix(plan, chain)
+
+
+def evaluate_prefix(plan: ShiftPlan, chain: Chain) -> Evaluation:
+    """Return the same for a plan that may end before its chain does."""
+    left, total = _walk(plan, chain, np.empty(0, dtype=np.bool_), np.empty(0))
+    if left > 0 or np.any(plan.first_shifts > 0):
+        total = total * ROUND_UP + UNDERFLOW
+    return Evaluation(left, total)
+
+
+def sealed(plan: ShiftPlan, chain: Chain, marks: BoolArray | None = None) -> ShiftPlan:
+    """Return the plan with its last shift raised so that it ends at distance zero exactly.
+
+    ``marks`` names further blocks after which the distance is to be zero exactly: where the maps
+    expand, or jump at zero, a residue of rounding there would grow.
+    """
+    marks = np.zeros(plan.counts.size, dtype=np.bool_) if marks is None else marks.copy()
+    marks[-1] = True
+    raises = np.zeros(plan.counts.size)
+    _walk(plan, chain, marks, raises)
+    return plan.raised(raises)
+
+
+def _walk(
+    plan: ShiftPlan, chain: Chain, marks: BoolArray, raises: FloatArray
+) -> tuple[float, float]:
+    start = max(plan.start_distance, forward_distance(chain, plan.start_step))
+    row, place = chain.locate(plan.start_step)
+    return walk_plan(
+        chain.columns,
+        row,
+        place,
+        start,
+        chain.diameter,
+        plan.counts,
+        plan.first_shifts,
+        plan.ratios,
+        marks,
+        raises,
+    )

@@ -1,20 +1,144 @@
-"""One entry to all solvers: the best plan found, sealed and re-evaluated."""
+"""One entry to all solvers: the best plan found, sealed and re-evaluated.
+
+For moduli without a solver of their own: dynamic programming on a grid of distances. The cost to go
+V_t(u) = min over u' of (phi_t(u) + s_t - u')^2 / nu_t^2 + V_{t+1}(u') is tabulated at nodes and
+read between them by straight lines; a path is then followed with its exact distances, so it is
+feasible whatever the grid missed. The best u' grows with phi_t(u) + s_t, because the square has
+decreasing differences; the search therefore halves the nodes and brackets each by its neighbors.
+Zero is a node of its own, not joined to the others: there phi may jump.
+
+At the end, amplification by iteration as Altschuler and Talwar state it. Their propositions leave
+the shifts open; here each returns the optimal ones. A bound reads D_alpha(X_T || X'_T) <= alpha *
+rdp_coefficient for every alpha > 1, and the same plan proves the stronger statement that the pair
+is mu-GDP with mu^2 = 2 * rdp_coefficient.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from dplateau.shifts.chain import Chain
-from dplateau.shifts.evaluation import evaluate, sealed
-from dplateau.shifts.grid import composition_plan, grid_plan
-from dplateau.shifts.homogeneous import homogeneous_plan
+from dplateau.errors import NotApplicable
+from dplateau.ground.types import FloatArray, IntArray
+from dplateau.shifts.chain import DESCENT_ASCENT, LINEAR, SQUARE_ROOT, Chain, modulus_of
+from dplateau.shifts.closed_forms import homogeneous_plan
+from dplateau.shifts.kernels import cost_table, grown, walk_table
 from dplateau.shifts.linear import linear_plan
-from dplateau.shifts.moduli import DESCENT_ASCENT, LINEAR, SQUARE_ROOT
-from dplateau.shifts.plan import ShiftBlock, ShiftPlan
+from dplateau.shifts.plan import ShiftBlock, ShiftPlan, evaluate, forward_distances, sealed
 from dplateau.shifts.square_root import square_root_columns, square_root_plan
+
+# Nodes other than zero: geometric, 2.5 percent apart, over seven decades below the largest.
+NODES = 640
+DECADES = 7
+# Only so many last steps may absorb at leisure. Before them nothing is absorbed, or (if that is
+# cheaper) every sensitivity at once; both are feasible, so the limit costs tightness only.
+LAST_STEPS = 4096
+# Distances beyond this multiple of what one step or the start brings are not worth a node.
+WIDEST = 1e6
+
+
+def grid_plan(chain: Chain, *, last_steps: int = LAST_STEPS, nodes: int = NODES) -> ShiftPlan:
+    """Return a near-optimal plan of any chain, of its last few thousand steps if it is longer."""
+    origin = max(0, chain.steps - last_steps)
+    distances = forward_distances(chain)[origin:-1]
+    grid = _grid(chain, float(distances.max()), nodes)
+    rows = chain.rows_from(origin)
+    table = _table(chain, rows, grid)
+    costs = _costs_at(distances, grid, table)
+    start = int(np.argmin(costs))
+    plan = composition_plan(chain)
+    if origin and _prefix_cost(plan, chain, origin) + table[-1, 0] < costs[start]:
+        tail = _follow(chain, rows, 0.0, grid, table)
+        early = plan.shifts()[:origin]
+        return ShiftPlan.from_shifts(0, chain.initial_distance, np.append(early, tail))
+    shifts = _follow(chain, rows[start:], float(distances[start]), grid, table)
+    return ShiftPlan.from_shifts(origin + start, float(distances[start]), shifts)
+
+
+def composition_plan(chain: Chain) -> ShiftPlan:
+    """Return the plan that absorbs every sensitivity at once, so that the runs never part.
+
+    It is feasible for every modulus, since phi(0) = 0: ordinary composition of the steps.
+    """
+    columns = chain.columns
+    counts = np.tile(columns.counts, chain.repeats)
+    firsts = np.tile(columns.sensitivities, chain.repeats)
+    if chain.initial_distance > 0:
+        head = grown(
+            int(columns.kinds[0]),
+            float(columns.first[0]),
+            float(columns.second[0]),
+            chain.initial_distance,
+            float(columns.sensitivities[0]),
+        )
+        counts = np.insert(counts, 0, 1)
+        firsts = np.insert(firsts, 0, head)
+        counts[1] -= 1
+    keep = counts > 0
+    return ShiftPlan(
+        start_step=0,
+        start_distance=chain.initial_distance,
+        counts=counts[keep],
+        first_shifts=firsts[keep],
+        ratios=np.ones(int(keep.sum())),
+    )
+
+
+def _prefix_cost(plan: ShiftPlan, chain: Chain, stop: int) -> float:
+    stds = chain.columns.noise_stds[chain.rows_from(0)[:stop]]
+    return float(np.sum((plan.shifts()[:stop] / stds) ** 2))
+
+
+def _grid(chain: Chain, reach: float, nodes: int) -> FloatArray:
+    scale = max(float(chain.columns.sensitivities.max()), chain.initial_distance)
+    top = min(reach, WIDEST * scale) if reach > 0 else 1.0
+    return np.append(0.0, np.geomspace(top * 10.0**-DECADES, top, nodes))
+
+
+def _table(chain: Chain, rows: IntArray, grid: FloatArray) -> FloatArray:
+    """Return the costs to go; row k holds those k + 1 steps before the end."""
+    columns = chain.columns
+    used, which = np.unique(rows, return_inverse=True)
+    targets = np.array(
+        [
+            modulus_of(int(columns.kinds[row]), columns.first[row], columns.second[row])(grid)
+            + columns.sensitivities[row]
+            for row in used
+        ]
+    )
+    variances = columns.noise_stds[used] ** 2
+    return cost_table(which.astype(np.int64), targets, variances, grid, chain.diameter)
+
+
+def _costs_at(distances: FloatArray, grid: FloatArray, table: FloatArray) -> FloatArray:
+    """Return the cost to go from the forward distance before each step, infinite off the grid."""
+    costs = np.empty(distances.size)
+    for i, u in enumerate(distances):
+        row = table[distances.size - 1 - i]
+        costs[i] = np.interp(u, grid[1:], row[1:], right=math.inf) if u > 0 else row[0]
+    return costs
+
+
+def _follow(
+    chain: Chain, rows: IntArray, start: float, grid: FloatArray, table: FloatArray
+) -> FloatArray:
+    columns = chain.columns
+    return walk_table(
+        columns.kinds[rows],
+        columns.first[rows],
+        columns.second[rows],
+        columns.sensitivities[rows],
+        columns.noise_stds[rows],
+        start,
+        chain.diameter,
+        grid,
+        table,
+    )
+
 
 Solvers = dict[str, Callable[[Chain], ShiftPlan]]
 
@@ -93,3 +217,57 @@ def _linear_plan(chain: Chain) -> ShiftPlan:
     rates = np.where(columns.kinds == LINEAR, columns.first, np.sqrt(squared))
     majorant = chain.with_linear_moduli(rates)
     return homogeneous_plan(majorant) if majorant.uniform_linear_step() else linear_plan(majorant)
+
+
+@dataclass(frozen=True, slots=True)
+class IterationBound:
+    """The slope in alpha of a Renyi bound, sum a^2 / (2 nu^2), and the shifts that prove it."""
+
+    rdp_coefficient: float
+    plan: ShiftPlan
+
+
+def proposition_2_17(sensitivities: npt.ArrayLike, noise_stds: npt.ArrayLike) -> IterationBound:
+    """Return the original bound: contractions (c = 1) from equal starts, without a domain."""
+    return _bound(Chain.from_arrays(1.0, sensitivities, noise_stds))
+
+
+def proposition_3_2(
+    sensitivities: npt.ArrayLike, noise_stds: npt.ArrayLike, diameter: float
+) -> IterationBound:
+    """Return the bound that stays finite as T grows: contractions on a domain of diameter D.
+
+    The start tau is optimised, and so is the distance there: D, or less if the runs cannot have
+    drifted that far.
+    """
+    _require_domain("Proposition 3.2", diameter)
+    return _bound(Chain.from_arrays(1.0, sensitivities, noise_stds, diameter=diameter))
+
+
+def proposition_5_6(
+    contraction: float,
+    sensitivities: npt.ArrayLike,
+    noise_stds: npt.ArrayLike,
+    diameter: float,
+) -> IterationBound:
+    """Return the strongly convex analogue: maps of factor c < 1 on a domain of diameter D."""
+    _require_domain("Proposition 5.6", diameter)
+    if not contraction < 1:
+        raise NotApplicable(
+            f"Proposition 5.6 needs strong contractions, c < 1; got c={contraction!r}. "
+            "Use proposition_3_2 for c = 1, or dplateau.shifts.solve for c > 1."
+        )
+    return _bound(Chain.from_arrays(contraction, sensitivities, noise_stds, diameter=diameter))
+
+
+def _require_domain(name: str, diameter: float) -> None:
+    if math.isinf(diameter):
+        raise NotApplicable(
+            f"{name} needs a domain of finite diameter; got diameter={diameter!r}. "
+            "Pass a diameter, or use proposition_2_17, which needs none."
+        )
+
+
+def _bound(chain: Chain) -> IterationBound:
+    solution = solve(chain)
+    return IterationBound(solution.sum_of_squares / 2, solution.plan)

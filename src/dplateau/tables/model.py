@@ -155,7 +155,7 @@ def fit_table(
     """Train on a table; with ``evaluate_epsilon`` a share of the rows is held out and scored."""
     import warnings
 
-    from dplateau.errors import PrivacyLeakWarning
+    from dplateau.errors import PoorPlanWarning, PrivacyLeakWarning
 
     rest, test = table, None
     if evaluate_epsilon is not None:
@@ -173,20 +173,21 @@ def fit_table(
         verbose=int(verbose),
     )
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", PrivacyLeakWarning)
+        warnings.simplefilter("always")
         estimator.fit(encode_features(rest, schema), encode_target(rest, schema))
     classes = None if schema.target.bounds is not None else tuple(map(str, estimator.classes_))
     model = TableModel(
         schema=schema,
         weights=np.atleast_2d(estimator.coef_),
         intercepts=np.atleast_1d(estimator.intercept_).astype(float),
-        data_norm=float(estimator.data_norm),
+        data_norm=estimator.plan_.data_norm,
         classes=classes,
     )
     evaluation = None
     if test is not None and evaluate_epsilon is not None:
         evaluation = _evaluated(model, test, evaluate_epsilon)
-    leaks = [str(w.message) for w in caught if issubclass(w.category, PrivacyLeakWarning)]
+    told = (PrivacyLeakWarning, PoorPlanWarning)
+    leaks = [str(w.message) for w in caught if issubclass(w.category, told)]
     return Fitted(model, estimator.certificate_, estimator.plan_, evaluation, tuple(leaks))
 
 

@@ -1,0 +1,488 @@
+"""Composition: what an observer of every iterate sees of one record, a list of noisy uses.
+
+Nothing but noise levels and sampling enters, so the five classical accountants hold for any losses,
+step sizes and domains, and, since hiding iterates only helps, for any release
+(docs/theory/compositions.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dplateau.algorithms import (
+    AllIterates,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LastIterate,
+    OnePass,
+    Poisson,
+    RandomStop,
+    Run,
+    Schedule,
+    refuse_batches,
+    refuse_release,
+)
+from dplateau.algorithms.schedule import PerStep, values_over
+from dplateau.bounds import literature
+from dplateau.bounds.base import COMPOSED_MARGIN, RENYI_MARGIN, Assumption, Bound, Witness
+from dplateau.curves import (
+    LARGEST_ORDER,
+    LARGEST_REAL_ORDER,
+    AdvancedCompositionCurve,
+    DominatingPair,
+    GaussianCurve,
+    GroupCurve,
+    LaplaceCurve,
+    LaplacePair,
+    LossCurve,
+    MixturePair,
+    NaiveCompositionCurve,
+    PoissonPair,
+    PrivacyCurve,
+    RenyiCurve,
+    SubsampledCurve,
+    SubsampledGaussianPair,
+    conversions,
+    epsilon_over_counts,
+    sampled_gaussian_rdp,
+)
+from dplateau.errors import NotApplicable
+from dplateau.ground.types import FloatArray, IntArray
+from dplateau.numerics.bernoulli_laws import AtomLaw
+
+
+@dataclass(frozen=True)
+class Use:
+    """``count`` steps in which the record joins with probability ``sampling_rate``.
+
+    ``distance`` is how far it can move the step, in units of the noise: of the standard deviation
+    for Gaussian noise, of the scale for Laplace noise.
+    """
+
+    distance: float
+    sampling_rate: float
+    count: int
+
+
+def uses_of_one_record(run: Run) -> tuple[Use, ...]:
+    """Return the uses of the record that is exposed most."""
+    per_unit = run.neighbor_factor * (math.sqrt(2.0) if run.noise_kind == "laplace" else 1.0)
+    return tuple(Use(per_unit / noise, rate, count) for noise, rate, count in _exposed_blocks(run))
+
+
+def is_sampled(run: Run) -> bool:
+    """Return whether chance leaves a record out of some step's batch."""
+    match run.batches:
+        case Poisson() | FixedSize():
+            return bool(np.any(run.sampling_rates() < 1))
+        case FullBatch() | Cyclic() | OnePass():
+            return False
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+# A noise multiplier, the chance of joining at that noise, and for how many uses.
+_Block = tuple[float, float, int]
+
+
+def _exposed_blocks(run: Run) -> tuple[_Block, ...]:
+    """Return the uses of the record that is exposed most, in blocks of equal ones."""
+    noise = run.noise_multiplier
+    match run.batches:
+        case FullBatch():
+            return _paired(noise, 1.0, run.steps)
+        case Poisson(rate=rate):
+            return _paired(noise, rate, run.steps)
+        case FixedSize():
+            return _paired(noise, run.sampling_rate, run.steps)
+        case Cyclic():
+            return _cyclic_blocks(run)
+        case OnePass():
+            return ((_smallest(noise), 1.0, 1),)
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _paired(noise: PerStep, rate: PerStep, steps: int) -> tuple[_Block, ...]:
+    """Return blocks of steps in which neither noise nor rate changes."""
+    if not isinstance(rate, Schedule):
+        blocks = noise.blocks if isinstance(noise, Schedule) else ((noise, steps),)
+        return tuple((value, rate, count) for value, count in blocks)
+    noises, rates = values_over(noise, steps), rate.values()
+    changes = (noises[1:] != noises[:-1]) | (rates[1:] != rates[:-1])
+    starts = np.flatnonzero(np.r_[True, changes])
+    counts = np.diff(np.r_[starts, steps])
+    return tuple(
+        (float(noises[i]), float(rates[i]), int(k)) for i, k in zip(starts, counts, strict=True)
+    )
+
+
+def _cyclic_blocks(run: Run) -> tuple[_Block, ...]:
+    noise = run.noise_multiplier
+    epochs = -(-run.steps // run.batches_per_epoch)
+    if not isinstance(noise, Schedule):
+        return ((noise, 1.0, epochs),)
+    # A record is used once an epoch; its slot is unknown, so charge each epoch's quietest step.
+    padded = np.full(epochs * run.batches_per_epoch, np.inf)
+    padded[: run.steps] = values_over(noise, run.steps)
+    quietest = padded.reshape(epochs, run.batches_per_epoch).min(axis=1)
+    return _paired(Schedule.of(quietest), 1.0, epochs)
+
+
+def _smallest(noise: float | Schedule) -> float:
+    return min(value for value, _ in noise.blocks) if isinstance(noise, Schedule) else noise
+
+
+def uses_over_steps(run: Run, steps: IntArray) -> tuple[Use, IntArray]:
+    """Return the record's one kind of use, and how often it happens in runs of these lengths.
+
+    ``run`` has no schedule: only then is there one kind, and a length that can be changed.
+    """
+    (use,) = uses_of_one_record(run)
+    period = run.batches_per_epoch if isinstance(run.batches, Cyclic) else 1
+    return use, -(-steps // period)
+
+
+def for_each_count(counts: IntArray, epsilon: Callable[[int], float]) -> FloatArray:
+    """Return ``epsilon(count)`` for every count, asking once for equal ones."""
+    distinct, where = np.unique(counts, return_inverse=True)
+    return np.array([epsilon(int(count)) for count in distinct])[where]
+
+
+def why_no_uses(run: Run) -> str | None:
+    """Return why the noise multiplier of ``run`` is not known, or None."""
+    try:
+        uses_of_one_record(run)
+    except NotApplicable as reason:
+        return str(reason)
+    return None
+
+
+def base_assumptions(run: Run) -> tuple[Assumption, ...]:
+    """Return what every claim about ``run`` rests on."""
+    found = [
+        Assumption("no record's gradient is longer than the Lipschitz constant", "declared"),
+        Assumption("n and the batch size that steps divide by are public constants", "declared"),
+        Assumption("start, schedule and number of steps do not depend on the data", "declared"),
+        Assumption(f"{run.noise_kind} noise, fresh and independent at every step", "declared"),
+        Assumption(
+            "real-number arithmetic: floating-point leaks are outside the claim", "declared"
+        ),
+    ]
+    return (*found, *_about_persons(run), *_about_batches(run), *_about_release(run))
+
+
+def _about_persons(run: Run) -> tuple[Assumption, ...]:
+    text = f"no person has more than {run.group_size} records"
+    return (Assumption(text, "declared"),) if run.group_size > 1 else ()
+
+
+def _about_batches(run: Run) -> tuple[Assumption, ...]:
+    match run.batches:
+        case Poisson():
+            chance = "the stated probability" if run.has_own_rate else "probability b / n"
+            text = f"each record joins each batch independently with {chance}"
+            return (Assumption(text, "declared"),)
+        case FixedSize():
+            text = "each batch is a uniformly random set of exactly b records, drawn afresh"
+            return (Assumption(text, "declared"),)
+        case Cyclic() | OnePass():
+            text = "an absent record keeps its slot with a zero gradient"
+            absent = run.neighbors == "add_remove"
+            return (Assumption(text, "by construction"),) if absent else ()
+        case FullBatch():
+            return ()
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _about_release(run: Run) -> tuple[Assumption, ...]:
+    match run.release:
+        case LastIterate():
+            text = "only the last iterate leaves; no metric, log or callback before"
+            return (Assumption(text, "declared"),)
+        case AllIterates() | RandomStop():
+            return ()
+        case _ as unknown:
+            refuse_release(unknown)
+
+
+class NaiveComposition(Bound):
+    """(T eps', T delta') after amplifying each step by sampling; the quietest step sets eps'."""
+
+    name = "naive_composition"
+    note = "docs/theory/compositions.md"
+    title = "Naive composition"
+    citation = literature.dwork_roth("Theorem 3.16, with amplification by sampling at each step")
+    rates = "constant"
+
+    def missing(self, run: Run) -> str | None:
+        """Return why one step has no curve, if so."""
+        return why_no_step_curve(run)
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return T copies of the step's curve."""
+        step, count = one_step(run)
+        return NaiveCompositionCurve(step, count)
+
+    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
+        """Repeat the same step's curve."""
+        use, counts = uses_over_steps(run, steps)
+        step = step_curve(use, run)
+        return for_each_count(counts, lambda n: NaiveCompositionCurve(step, n).epsilon(delta))
+
+
+def why_no_step_curve(run: Run) -> str | None:
+    """Return why the curve of one step is not known, or None."""
+    laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
+    if laplace_swap and is_sampled(run):
+        return (
+            "knows sampled Laplace noise for neighbors='add_remove' only; "
+            "use that, or noise_kind='gaussian'"
+        )
+    return why_no_uses(run)
+
+
+def one_step(run: Run) -> tuple[PrivacyCurve, int]:
+    """Return the curve of the most exposed step, and how many steps there are."""
+    uses = uses_of_one_record(run)
+    worst = max(uses, key=lambda use: use.distance)
+    return step_curve(worst, run), sum(use.count for use in uses)
+
+
+def step_curve(use: Use, run: Run) -> PrivacyCurve:
+    """Return one use's curve, amplified by sampling (both neighbouring relations)."""
+    laplace = run.noise_kind == "laplace"
+    base = LaplaceCurve(use.distance) if laplace else GaussianCurve(use.distance)
+    return base if use.sampling_rate == 1 else SubsampledCurve(base, use.sampling_rate)
+
+
+class AdvancedComposition(Bound):
+    """eps' sqrt(2T log(1/delta'')) + T eps' tanh(eps'/2), after amplifying each step."""
+
+    name = "advanced_composition"
+    note = "docs/theory/compositions.md"
+    title = "Advanced composition"
+    citation = literature.dwork_roth("Theorem 3.20, with amplification by sampling at each step")
+    rates = "constant"
+
+    def missing(self, run: Run) -> str | None:
+        """Return why one step has no curve, if so."""
+        return why_no_step_curve(run)
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return the composition of T copies of the most exposed step."""
+        step, count = one_step(run)
+        return AdvancedCompositionCurve(step, count)
+
+    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
+        """Repeat the same step's curve."""
+        use, counts = uses_over_steps(run, steps)
+        step = step_curve(use, run)
+        return for_each_count(counts, lambda n: AdvancedCompositionCurve(step, n).epsilon(delta))
+
+
+_REFINEMENTS = 3
+# How many lengths are converted at every order; those between them only at the orders in between.
+_FULL_SEARCHES = 24
+_ROUND_UP = 1 + 1e-14
+
+
+class RdpComposition(Bound):
+    """T times the Rényi divergence of one sampled Gaussian, converted at the best order."""
+
+    name = "rdp_composition"
+    claim_margin = RENYI_MARGIN
+    note = "docs/theory/compositions.md"
+    title = "RDP (moments accountant)"
+    citation = literature.mironov_sampled("Theorem 4 and section 3.3")
+    rates = "per step"
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the steps are not Poisson-sampled Gaussians, if so."""
+        if run.noise_kind != "gaussian":
+            return "needs Gaussian noise; yours is Laplace (PLD composition covers it)"
+        if run.neighbors == "replace" and is_sampled(run):
+            return (
+                "is about a record that joins or leaves a Poisson sample; for "
+                "neighbors='replace' on random batches use PLD composition"
+            )
+        return why_no_uses(run)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the orders near the best one, after refining the grid around it."""
+        orders = starting_orders(60, 24)
+        values = total_rdp(run, orders)
+        for _ in range(_REFINEMENTS):
+            place = int(np.argmin(conversions.optimal_epsilon(orders, values, delta)))
+            low, high = orders[max(0, place - 1)], orders[min(place + 1, orders.size - 1)]
+            extra = np.setdiff1d(_between(low, high, 8), orders)
+            values = np.concatenate([values, total_rdp(run, extra)])
+            ranks = np.argsort(np.concatenate([orders, extra]))
+            orders, values = np.concatenate([orders, extra])[ranks], values[ranks]
+        near = np.abs(np.log((orders - 1) / (orders[place] - 1))) <= math.log(2.0)
+        return {"orders": [float(a) for a in orders[near]]}
+
+    def curve(self, run: Run, witness: Witness) -> RenyiCurve:
+        """Return the summed divergences at the witness's orders."""
+        orders = np.asarray(witness["orders"], dtype=float)
+        return RenyiCurve(tuple(orders.tolist()), tuple(total_rdp(run, orders).tolist()))
+
+    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
+        """Scale one step's divergences, on a denser grid of orders instead of a refined one."""
+        use, counts = uses_over_steps(run, steps)
+        lengths, where = np.unique(counts, return_inverse=True)
+        return _least_over_orders(use, lengths, delta)[where]
+
+
+def total_rdp(run: Run, orders: FloatArray) -> FloatArray:
+    """Return the divergence of the whole run at each order."""
+    total = np.zeros_like(orders)
+    for use in uses_of_one_record(run):
+        total += use.count * sampled_gaussian_rdp(orders, use.sampling_rate, use.distance)
+    total *= _ROUND_UP
+    return total
+
+
+def starting_orders(real: int, whole: int) -> FloatArray:
+    """Return orders from 1.0005 to 16384, dense where the best order usually lies."""
+    low = 1 + np.geomspace(5e-4, LARGEST_REAL_ORDER - 1, real)
+    high = np.unique(np.round(np.geomspace(LARGEST_REAL_ORDER + 1, LARGEST_ORDER, whole)))
+    return np.concatenate([low, high])
+
+
+def _between(low: float, high: float, count: int) -> FloatArray:
+    """Return orders between two orders, whole ones where real ones are not computed."""
+    points = 1 + np.geomspace(low - 1, high - 1, count)
+    return np.unique(np.where(points > LARGEST_REAL_ORDER, np.round(points), points))
+
+
+def _least_over_orders(use: Use, lengths: IntArray, delta: float) -> FloatArray:
+    """Return the least epsilon over orders for ``lengths`` (increasing) repeats of ``use``.
+
+    The best order falls with the length, so it is searched in full for a few lengths, and for each
+    other one between the best orders of its neighbours (any range of orders would be valid).
+    """
+    shown = np.unique(np.linspace(0, lengths.size - 1, _FULL_SEARCHES).round().astype(int))
+    orders, _, best = _best_orders(use, starting_orders(60, 24), lengths[shown], delta)
+    low, high = orders[max(best.min() - 1, 0)], orders[min(best.max() + 1, orders.size - 1)]
+    orders, once, best = _best_orders(use, _between(low, high, 300), lengths[shown], delta)
+    right = np.minimum(np.searchsorted(shown, np.arange(lengths.size)), shown.size - 1)
+    ends = np.sort([best[np.maximum(right - 1, 0)], best[right]], axis=0)
+    first, last = np.maximum(ends[0] - 1, 0), np.minimum(ends[1] + 1, orders.size - 1)
+    # One flat list of (length, order) pairs: each length with its own range of orders.
+    widths = last - first + 1
+    starts = np.cumsum(widths) - widths
+    column = np.arange(widths.sum()) - np.repeat(starts - first, widths)
+    totals = np.repeat(lengths, widths) * once[column] * _ROUND_UP
+    found = conversions.optimal_epsilon(orders[column], totals, delta)
+    return np.minimum.reduceat(found, starts)
+
+
+def _best_orders(
+    use: Use, orders: FloatArray, lengths: IntArray, delta: float
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return the orders, one use's divergence at each, and the best order's place per length."""
+    once = sampled_gaussian_rdp(orders, use.sampling_rate, use.distance)
+    found = conversions.optimal_epsilon(orders, np.multiply.outer(lengths, once), delta)
+    return orders, once, found.argmin(axis=1)
+
+
+class GdpComposition(Bound):
+    """mu = sqrt(sum of squared distances over the record's uses)."""
+
+    name = "gdp_composition"
+    note = "docs/theory/compositions.md"
+    title = "GDP composition"
+    citation = literature.dong_roth_su("Corollary 3.3")
+    rates = "per step"
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the uses are not plain Gaussians, if so."""
+        if run.noise_kind != "gaussian":
+            return "needs Gaussian noise; yours is Laplace (PLD composition covers it)"
+        if is_sampled(run):
+            return (
+                "needs records that join every batch they are due in; random batches make "
+                "mixtures, which are no Gaussian (PLD composition covers them)"
+            )
+        return why_no_uses(run)
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return the composed Gaussian."""
+        total = math.fsum(use.count * use.distance**2 for use in uses_of_one_record(run))
+        return GaussianCurve(math.sqrt(total) * (1 + 1e-15))
+
+    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
+        """Return the Gaussian curve at distance * sqrt(T)."""
+        use, counts = uses_over_steps(run, steps)
+        mu = use.distance * (1 + 1e-15)
+        return for_each_count(counts, lambda n: GaussianCurve(mu * math.sqrt(n)).epsilon(delta))
+
+
+class PldComposition(Bound):
+    """The product of every step's dominating pair, composed in both orders and rounded up."""
+
+    name = "pld_composition"
+    note = "docs/theory/compositions.md"
+    claim_margin = COMPOSED_MARGIN
+    title = "PLD composition"
+    citation = literature.connect_the_dots("Algorithm 1, composed by fast Fourier transform")
+    # Exact where it applies.
+    dominated_by = ("gdp_composition",)
+    rates = "per step"
+
+    def missing(self, run: Run) -> str | None:
+        """Return why no dominating pair is known for a step, if so."""
+        if _swaps_under_laplace(run) and isinstance(run.batches, FixedSize):
+            return (
+                "knows sampled Laplace noise for neighbors='add_remove' only; "
+                "use that, or noise_kind='gaussian'"
+            )
+        return why_no_uses(run)
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        """Return the composed privacy loss.
+
+        A record replaced under sampled Laplace noise is one removed and one added: no sharper pair
+        is known.
+        """
+        if _swaps_under_laplace(run) and isinstance(run.batches, Poisson):
+            return GroupCurve(self.curve(run.replace(neighbors="add_remove"), witness), 2)
+        parts = tuple((pair_of(use, run), use.count) for use in uses_of_one_record(run))
+        return LossCurve(parts)
+
+    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
+        """Share discretised pairs between close lengths; at most about two percent looser."""
+        if _swaps_under_laplace(run):
+            return Bound.epsilon_over_steps(self, run, delta, steps)
+        use, counts = uses_over_steps(run, steps)
+        return epsilon_over_counts(pair_of(use, run), counts, delta)
+
+
+def _swaps_under_laplace(run: Run) -> bool:
+    return run.noise_kind == "laplace" and run.neighbors == "replace"
+
+
+def pair_of(use: Use, run: Run) -> DominatingPair:
+    """Return the pair that dominates one use.
+
+    A replaced record in a Poisson sample moves the step to one side for one neighbor and to the
+    other side for the other: two mixtures that mirror each other (docs/theory/blocks.md, Theorem 3,
+    whose blocks are single steps here). In a sample of fixed size it is in the sample of both
+    neighbors or of neither, two gradient bounds apart: the symmetric subsampling operator at the
+    full distance (Dong, Roth and Su, Theorem 4.2).
+    """
+    if run.noise_kind == "laplace":
+        return LaplacePair(ratio=use.distance, sampling_rate=use.sampling_rate)
+    if run.neighbors == "replace" and use.sampling_rate < 1:
+        if isinstance(run.batches, Poisson):
+            moved = AtomLaw((0.0, use.distance / 2), (1 - use.sampling_rate, use.sampling_rate))
+            return MixturePair(moved, moved)
+        return SubsampledGaussianPair(sampling_rate=use.sampling_rate, parameter=use.distance)
+    return PoissonPair(sampling_rate=use.sampling_rate, step=use.distance)

@@ -1,0 +1,458 @@
+"""Published statements whose proof has a gap (docs/theory/historical.md): shown, never claimed.
+
+The plateau of projected noisy SGD as it was first published, Theorems 3.1 and 5.1 of Altschuler and
+Talwar, at the step from which (3.6) and (5.3) are least; ``fixed_size_averaged`` is what can be
+proved. Divergences are taken in the larger order, the mixture against the Gaussian: Definition 2.10
+names the smaller one, which can be far too small. Then Theorems 5.2 and 5.4 of Bravo, Flores-Mella
+and Guzmán for weakly smooth and for nonconvex losses, with the papers' constants. All condition on
+noise whose law depends on the batch, and the third treats every Poisson batch as one of b records.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from dplateau.algorithms import FixedSize, FullBatch, Poisson, Run, Scheme
+from dplateau.bounds import literature
+from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.compositions import starting_orders
+from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
+from dplateau.bounds.step_maps import StepMap, why_no_contraction, why_no_geometry
+from dplateau.curves import RenyiCurve, sampled_gaussian_rdp
+from dplateau.errors import NotApplicable
+from dplateau.ground.types import FloatArray
+from dplateau.numerics.solve import largest_where
+
+LARGEST_RATE = 1 / 5
+LEAST_NOISE = 4.0
+_MOST = 1e9
+
+
+def order_limit(sampling_rate: float, noise: float) -> float:
+    """Return alpha*(q, sigma), rounded down.
+
+    The orders up to it satisfy alpha <= M sigma^2/2 - log sigma^2 and alpha <= (M^2 sigma^2/2 -
+    log 5 sigma^2)/(M + log(q alpha) + 1/(2 sigma^2)), with M = log(1 + 1/(q (alpha - 1))).
+
+    >>> round(order_limit(0.01, 4.0), 4)
+    14.3429
+    """
+    if sampling_rate >= LARGEST_RATE or noise < LEAST_NOISE:
+        raise NotApplicable(
+            f"the closed bound needs q < 1/5 and sigma >= 4; got q={sampling_rate:g}, "
+            f"sigma={noise:g}; use dplateau.curves.renyi, which needs neither"
+        )
+
+    def allowed(order: float) -> bool:
+        m = math.log1p(1 / (sampling_rate * (order - 1)))
+        square = noise * noise
+        low = m + math.log(sampling_rate * order) + 1 / (2 * square)
+        first = order <= m * square / 2 - math.log(square)
+        return first and order * low <= m * m * square / 2 - math.log(5 * square)
+
+    # Up to the first refusal on a fine grid, so that everything below is allowed too.
+    grid = 1 + np.geomspace(1e-6, _MOST, 600)
+    held = [allowed(float(order)) for order in grid]
+    first = grid.size - 1 if all(held) else held.index(False)
+    return largest_where(allowed, float(grid[first - 1]), float(grid[first]))
+
+
+def sampled_divergence(orders: FloatArray, sampling_rate: float, noise: float) -> FloatArray:
+    """Return 2 alpha q^2 / sigma^2, for q < 1/5, sigma >= 4 and orders up to the limit."""
+    found: FloatArray = 2 * orders * (sampling_rate / noise) ** 2
+    return found
+
+
+def orders_up_to(limit: float) -> FloatArray:
+    """Return orders from just above 1 to the limit, dense on a logarithmic scale."""
+    top = min(limit, 1e5)
+    orders: FloatArray = 1 + np.geomspace(min(1e-3, (top - 1) / 2), top - 1, 200)
+    return np.minimum(orders, top)
+
+
+# Shares of the noise variance that hide the sampled record.
+_SHARES = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.78, 0.85, 0.9, 0.94, 0.97, 0.99])
+
+
+def burn_in(run: Run) -> int:
+    """Return T_bar = ceil(D n / (L eta)): about as many steps still add to the privacy loss.
+
+    >>> from dplateau.algorithms import Ball, LossGeometry, NoisyGD
+    >>> loss = LossGeometry(lipschitz=2.0, convex=True, smoothness=1.0)
+    >>> burn_in(NoisyGD(n=100, steps=1, learning_rate=0.5, noise_std=1.0, release="last",
+    ...                 domain=Ball(0.5), loss=loss))
+    100
+    """
+    assert run.lipschitz is not None
+    assert isinstance(run.learning_rate, float)
+    return math.ceil(run.diameter * run.n / (run.lipschitz * run.learning_rate) * (1 - 1e-12))
+
+
+class PublishedPlateau(Bound):
+    """min over R of R S_alpha + what iteration adds to absorb the diameter over the last R steps.
+
+    Part of the noise hides the sampled record (S_alpha), the rest absorbs; or all T steps are
+    composed with all the noise.
+    """
+
+    hidden_state = True
+    sound = False
+    note = "docs/theory/historical.md"
+
+    def missing(self, run: Run) -> str | None:
+        """Return why the statement is not about the run, if so."""
+        if isinstance(run.batches, FullBatch):
+            return "samples batches; for full batches iteration_rdp is the same statement, proved"
+        about = why_not_about(run, FixedSize)
+        if about is not None:
+            return about
+        if has_schedule(run):
+            return "needs the same learning rate and noise at every step; yours has a schedule"
+        if math.isinf(run.diameter):
+            return (
+                "needs a bounded domain: pass domain=Ball(radius) (fixed_size_averaged needs none)"
+            )
+        reason = why_no_contraction(run)
+        return self.more_missing(run) if reason is None else reason
+
+    def more_missing(self, run: Run) -> str | None:
+        """Return what else is missing, if anything."""
+        return None
+
+    @abstractmethod
+    def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
+        """Return sum a^2 / nu^2 for absorbing the diameter over the last steps, with all noise."""
+
+    @abstractmethod
+    def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return the real R that makes R sampled + weight absorbed(R) least."""
+
+    def curve(self, run: Run, witness: Witness) -> RenyiCurve:
+        """Return the least of the statement at each order: every R and split is allowed."""
+        orders = starting_orders(40, 12)
+        distance = _distance(run)
+        values = run.steps * sampled_gaussian_rdp(orders, run.sampling_rate, distance)
+        for share in _SHARES:
+            sampled = sampled_gaussian_rdp(
+                orders, run.sampling_rate, distance / math.sqrt(float(share))
+            )
+            values = np.minimum(values, self._least(run, sampled, orders / (2 * (1 - share))))
+        return RenyiCurve(tuple(orders.tolist()), tuple((values * (1 + 1e-12)).tolist()))
+
+    def _least(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return min over whole R of R sampled + weight absorbed(R), order by order."""
+        real = np.clip(self.best_steps(run, sampled, weight), 1.0, float(run.steps))
+        both = [np.floor(real), np.ceil(real)]
+        found = [steps * sampled + weight * self.absorbed(run, steps) for steps in both]
+        least: FloatArray = np.minimum(*found)
+        return least
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the geometry of the steps."""
+        return geometry_assumptions(run, (CONTRACTION,), bounded=True)
+
+
+def _distance(run: Run) -> float:
+    """Return 2 L / (b sigma): a replaced record's reach in units of the noise."""
+    nu, step = run.iterate_std, run.record_step
+    assert isinstance(nu, float)
+    assert isinstance(step, float)
+    return 2 * step / nu
+
+
+def _width(run: Run) -> float:
+    """Return the diameter in units of the noise."""
+    assert isinstance(run.iterate_std, float)
+    return run.diameter / run.iterate_std
+
+
+class AtConvex(PublishedPlateau):
+    """(3.6): min over R of R S_alpha(b/n, b sigma_2/(2L)) + alpha D^2/(2 eta^2 sigma_1^2 R)."""
+
+    name = "at_convex_rdp"
+    title = "Altschuler-Talwar, convex (published)"
+    citation = literature.altschuler_talwar("Theorem 3.1, as (3.6), in the larger order")
+
+    def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
+        """Return D^2 / (nu^2 R): equal shifts."""
+        return _width(run) ** 2 / steps
+
+    def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return D / nu sqrt(weight / sampled)."""
+        found: FloatArray = _width(run) * np.sqrt(weight / np.maximum(sampled, 1e-300))
+        return found
+
+
+class AtStronglyConvex(PublishedPlateau):
+    """(5.3): min over R of R S_alpha + alpha c^(2R) D^2/(2 eta^2 sigma_1^2)."""
+
+    name = "at_strongly_convex_rdp"
+    title = "Altschuler-Talwar, strongly convex (published)"
+    citation = literature.altschuler_talwar("Theorem 5.1 and Remark 5.3, as (5.3)")
+
+    def more_missing(self, run: Run) -> str | None:
+        """Ask for a contraction below 1."""
+        if contraction(run) >= 1:
+            return "needs strong convexity: pass l2=... > 0 (at_convex_rdp needs none)"
+        return None
+
+    def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
+        """Return c^(2R) D^2 / nu^2: one shift, in the last step."""
+        found: FloatArray = (_width(run) * contraction(run) ** steps) ** 2
+        return found
+
+    def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
+        """Return log(2 k weight D^2 / (nu^2 sampled)) / (2 k) with k = -log c."""
+        rate = -math.log(contraction(run)) if contraction(run) > 0 else 700.0
+        gain = 2 * rate * weight * _width(run) ** 2 / np.maximum(sampled, 1e-300)
+        found: FloatArray = np.log(np.maximum(gain, 1e-300)) / (2 * rate)
+        return found
+
+
+def contraction(run: Run) -> float:
+    """Return max |1 - eta lambda| over both ends: maps of exactly b records."""
+    assert run.loss is not None
+    assert isinstance(run.learning_rate, float)
+    found = StepMap(run.loss, run.l2, 1.0, 1.0).contraction(run.learning_rate)
+    assert found is not None
+    return found.c
+
+
+class _Closed(PublishedPlateau):
+    """The same with half of the noise for each part and S_alpha by its closed bound.
+
+    From n/5 on sampling is not used: S_alpha is that of two Gaussians (footnote 10).
+    """
+
+    def more_missing(self, run: Run) -> str | None:
+        """Ask for what the closed bound needs."""
+        reason = super().more_missing(run)
+        if reason is not None or run.sampling_rate >= LARGEST_RATE:
+            return reason
+        noise = _half_noise(run)
+        if noise < LEAST_NOISE:
+            return (
+                "needs noise_std >= 8 sqrt(2) L / b, that is noise_multiplier >= 11.31; yours is "
+                f"{2 * math.sqrt(2) * noise:.4g}"
+            )
+        return None
+
+    def curve(self, run: Run, witness: Witness) -> RenyiCurve:
+        """Return the closed statement at each order it allows."""
+        q, noise = run.sampling_rate, _half_noise(run)
+        if q < LARGEST_RATE:
+            orders = orders_up_to(order_limit(q, noise))
+            sampled = sampled_divergence(orders, q, noise)
+        else:
+            orders = orders_up_to(math.inf)
+            sampled = orders / (2 * noise**2)
+        # All steps with all the noise: half of what they cost with half of it.
+        values = np.minimum(run.steps * sampled / 2, self._least(run, sampled, orders))
+        return RenyiCurve(tuple(orders.tolist()), tuple((values * (1 + 1e-12)).tolist()))
+
+
+def _half_noise(run: Run) -> float:
+    """Return b sigma_2 / (2 L) with sigma_2 = sigma / sqrt(2)."""
+    return 1 / (_distance(run) * math.sqrt(2))
+
+
+class AtConvexClosed(_Closed, AtConvex):
+    """(alpha L^2/sigma^2) min over R of 16 R/n^2 + D^2/(eta^2 L^2 R), for alpha up to alpha*."""
+
+    name = "at_convex_closed"
+    title = "Altschuler-Talwar, convex, closed (published)"
+    citation = literature.altschuler_talwar("Theorem 3.1 with Lemma 2.12")
+
+
+class AtStronglyConvexClosed(_Closed, AtStronglyConvex):
+    """(alpha/sigma^2) min over R of 16 L^2 R/n^2 + c^(2R) D^2/eta^2, for alpha up to alpha*."""
+
+    name = "at_strongly_convex_closed"
+    title = "Altschuler-Talwar, strongly convex, closed (published)"
+    citation = literature.altschuler_talwar("Theorem 5.1 with Lemma 2.12")
+
+
+class BravoClosed(Bound):
+    """D_alpha <= (alpha / sigma^2) A for alpha up to a limit; subclasses say what A is."""
+
+    hidden_state = True
+    sound = False
+    note = "docs/theory/historical.md"
+    scheme: ClassVar[Scheme]
+
+    def missing(self, run: Run) -> str | None:
+        """Return which condition of the theorem fails, if one does."""
+        about = why_not_about(run, self.scheme)
+        if about is not None:
+            return about
+        if run.neighbors != "replace":
+            return f"is about neighbors='replace'; yours is {run.neighbors!r}"
+        if has_schedule(run):
+            return "needs the same learning rate and noise at every step; yours has a schedule"
+        if run.l2 > 0:
+            return f"is stated without a ridge term; yours has l2={run.l2:g}"
+        if math.isinf(run.diameter):
+            return "needs a bounded domain: pass domain=Ball(radius)"
+        reason = why_no_geometry(run)
+        if reason is None:
+            reason = self.missing_losses(run) or self.missing_sizes(run)
+        if reason is None and run.steps < self.last_steps(run):
+            reason = f"needs at least {self.last_steps(run)} steps; yours has {run.steps}"
+        return reason
+
+    @abstractmethod
+    def missing_losses(self, run: Run) -> str | None:
+        """Return which condition on the losses fails, if one does."""
+
+    @abstractmethod
+    def missing_sizes(self, run: Run) -> str | None:
+        """Return which condition on batch and noise fails, if one does."""
+
+    @abstractmethod
+    def last_steps(self, run: Run) -> int:
+        """Return the number of steps that the proof looks at."""
+
+    @abstractmethod
+    def limit(self, run: Run) -> float:
+        """Return the largest order allowed."""
+
+    @abstractmethod
+    def factor(self, run: Run) -> float:
+        """Return A: the divergence of order alpha is at most alpha A / sigma^2."""
+
+    def curve(self, run: Run, witness: Witness) -> RenyiCurve:
+        """Return the statement at each order it allows."""
+        slope = self.factor(run) / _sigma(run) ** 2 * (1 + 1e-12)
+        orders = orders_up_to(self.limit(run))
+        return RenyiCurve(tuple(orders.tolist()), tuple((orders * slope).tolist()))
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        """Return the geometry that was declared."""
+        return geometry_assumptions(run, (), bounded=True)
+
+
+def _sigma(run: Run) -> float:
+    """Return the noise on the averaged gradient."""
+    nu, eta = run.iterate_std, run.learning_rate
+    assert isinstance(nu, float)
+    assert isinstance(eta, float)
+    return nu / eta
+
+
+def _constants(run: Run) -> tuple[float, float, float, int]:
+    """Return (eta, L, D, n)."""
+    assert run.loss is not None
+    assert isinstance(run.learning_rate, float)
+    return run.learning_rate, run.loss.lipschitz, run.diameter, run.n
+
+
+class BravoWeaklySmooth(BravoClosed):
+    """A = 16 L^2 R/n^2 + D^2/(eta^2 R) + 4 eta^(2p/(1-p)) (1-p)/(1+p) (M/2)^(2/(1-p)) ln(e R).
+
+    R = ceil(D n / (4 eta L)); never more than 16 L^2 T/n^2, composition by the same lemma
+    (Remark 5.3). Convex losses without a Hölder constant have p = 0, M = 2 L.
+    """
+
+    name = "bravo_weakly_smooth"
+    title = "Bravo et al., weakly smooth (published)"
+    citation = literature.bravo("Theorem 5.2 and Remark 5.3")
+    scheme = Poisson
+
+    def missing_losses(self, run: Run) -> str | None:
+        """Ask for convexity."""
+        assert run.loss is not None
+        return None if run.loss.convex else "needs convex losses; yours are declared nonconvex"
+
+    def missing_sizes(self, run: Run) -> str | None:
+        """Ask for b < n/5 and sigma >= 8 sqrt(2) L/b."""
+        if run.sampling_rate >= LARGEST_RATE:
+            return f"needs batch_size < n / 5; yours is {run.sampling_rate:.4g} n"
+        if self._noise(run) < LEAST_NOISE:
+            return (
+                "needs noise_std >= 8 sqrt(2) L / b, that is noise_multiplier >= 11.31; yours is "
+                f"{2 * math.sqrt(2) * self._noise(run):.4g}"
+            )
+        return None
+
+    def _noise(self, run: Run) -> float:
+        """Return b sigma / (2 sqrt(2) L)."""
+        return run.batch_size * _sigma(run) / (2 * math.sqrt(2) * _constants(run)[1])
+
+    def last_steps(self, run: Run) -> int:
+        """Return ceil(D n / (4 eta L))."""
+        eta, lipschitz, diameter, n = _constants(run)
+        return math.ceil(diameter * n / (4 * eta * lipschitz) * (1 - 1e-12))
+
+    def limit(self, run: Run) -> float:
+        """Return alpha*(b/n, b sigma/(2 sqrt(2) L))."""
+        return order_limit(run.sampling_rate, self._noise(run))
+
+    def factor(self, run: Run) -> float:
+        """Return A."""
+        eta, lipschitz, diameter, n = _constants(run)
+        assert run.loss is not None
+        p, constant = run.loss.holder or (0.0, 2 * lipschitz)
+        steps = self.last_steps(run)
+        power = float(eta ** (2 * p / (1 - p)) * (constant / 2) ** (2 / (1 - p)))
+        jump = 4 * power * (1 - p) / (1 + p)
+        hidden = 16 * lipschitz**2 * steps / n**2 + (diameter / eta) ** 2 / steps
+        hidden += jump * (1 + math.log(steps))
+        return min(hidden, 16 * lipschitz**2 * run.steps / n**2)
+
+
+class BravoNonconvex(BravoClosed):
+    """A = 52 L^2 R/n^2 + 4 D^2 beta/eta + 2 D^2 beta^2, R = ceil(ln 2 / (2 ln(1 + eta beta)))."""
+
+    name = "bravo_nonconvex"
+    title = "Bravo et al., nonconvex smooth (published)"
+    citation = literature.bravo("Theorem 5.4")
+    scheme = FixedSize
+
+    def missing_losses(self, run: Run) -> str | None:
+        """Ask for smoothness."""
+        assert run.loss is not None
+        if math.isinf(run.loss.smoothness):
+            return "needs smooth losses: pass smoothness=..."
+        return None
+
+    def missing_sizes(self, run: Run) -> str | None:
+        """Ask for b <= n/10 and sigma >= 2 sqrt(10) L/b."""
+        if run.batch_size > run.n / 10:
+            return f"needs batch_size <= n / 10; yours is {run.sampling_rate:.4g} n"
+        multiplier = _sigma(run) * run.batch_size / _constants(run)[1]
+        if multiplier < 2 * math.sqrt(10) * (1 - 1e-12):
+            return f"needs noise_multiplier >= 2 sqrt(10) = 6.325; yours is {multiplier:.4g}"
+        return None
+
+    def last_steps(self, run: Run) -> int:
+        """Return ceil(ln 2 / (2 ln(1 + eta beta)))."""
+        assert run.loss is not None
+        return math.ceil(math.log(2) / (2 * math.log1p(_constants(run)[0] * run.loss.smoothness)))
+
+    def limit(self, run: Run) -> float:
+        """Return (b sigma / (4 L))^2 ln(n/b), above 3 under the conditions."""
+        _, lipschitz, _, n = _constants(run)
+        return (run.batch_size * _sigma(run) / (4 * lipschitz)) ** 2 * math.log(n / run.batch_size)
+
+    def factor(self, run: Run) -> float:
+        """Return A."""
+        eta, lipschitz, diameter, n = _constants(run)
+        assert run.loss is not None
+        beta = run.loss.smoothness
+        sampled = 52 * lipschitz**2 * self.last_steps(run) / n**2
+        return sampled + 4 * diameter**2 * beta / eta + 2 * (diameter * beta) ** 2
+
+    def converted_epsilon(self, run: Run, delta: float) -> float:
+        """Return (22): A/sigma^2 + (2/sigma) sqrt(ln(1/delta) A), if its order is allowed."""
+        amount, sigma, log = self.factor(run), _sigma(run), math.log(1 / delta)
+        order = 1 + sigma * math.sqrt(log / amount)
+        if order > self.limit(run):
+            raise NotApplicable(
+                f"(22) needs the order {order:.4g}; at most {self.limit(run):.4g} is allowed here, "
+                "so ask for a larger delta or add noise"
+            )
+        return amount / sigma**2 + 2 / sigma * math.sqrt(log * amount)
