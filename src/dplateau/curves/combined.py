@@ -19,6 +19,7 @@ from dplateau.ground.types import FloatArray
 from dplateau.numerics.solve import smallest_where
 
 _ROUND_UP = 1 + 1e-13
+_LEAST_DELTA = 1e-300
 # Deltas tried where only epsilon(delta) has a formula: any list is valid.
 _LEVELS = 500
 
@@ -131,9 +132,8 @@ class GroupCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Return the summed geometric series of deltas."""
         eps = checked_epsilon(epsilon)
-        one = self.curve.delta(eps / self.size)
-        if one == 0:
-            return 0.0
+        # A delta too small for a double is not zero, and e^epsilon may make it large.
+        one = max(self.curve.delta(eps / self.size), _LEAST_DELTA)
         steps = np.arange(self.size) * (eps / self.size)
         log_sum = float(np.logaddexp.reduce(steps))
         return min(1.0, math.exp(min(0.0, log_sum + math.log(one))) * _ROUND_UP)
@@ -141,7 +141,7 @@ class GroupCurve(PrivacyCurve):
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all sums at once."""
         each = np.asarray(epsilons, dtype=np.float64) / self.size
-        one = self.curve.deltas(each, center / self.size)
+        one = np.maximum(self.curve.deltas(each, center / self.size), _LEAST_DELTA)
         logs = np.logaddexp.reduce(np.arange(self.size)[:, None] * each, axis=0)
         with np.errstate(divide="ignore"):
             total = np.exp(np.minimum(logs + np.log(one), 0.0))

@@ -36,8 +36,8 @@ _CHUNK = 1_000_000
 # Cells of noise below a cap, and points per cell.
 _CELLS, _FINER = 500, 4
 _TERMS_BELOW_A_CAP = 8e6
-# Up to so many uses on average, below a cap, each is rounded up to a grid of its own.
-_FEW_USES, _LATTICE, _MERGED = 12.0, 4800, 4
+# Up to so many uses on average, below a cap, each is rounded up to a grid, whose cells are merged.
+_FEW_USES, _CELLS_PER_USE, _MOST_LATTICE, _ATOMS = 200.0, 1200, 60000, 1200
 # A law that is below its cap with a chance of e^-7 counts as never below it.
 _UNLIKELY = 7.0
 
@@ -353,24 +353,33 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
 
 
 def _lattice_atoms(coins: Coins, cap: float) -> Atoms:
-    """Return the law of a few uses below a cap, each rounded up to a grid: all terms positive."""
-    cell = cap / _LATTICE
-    masses = np.zeros(_LATTICE + 1)
-    masses[min(_LATTICE, math.ceil(coins.offset / cell))] = 1.0
-    for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
-        jump = math.ceil(float(weight) / cell * (1 - 1e-13))
+    """Return the law of some uses below a cap, each rounded up to a grid: all terms positive."""
+    uses = float(coins.rates @ coins.counts)
+    merged = math.ceil(min(_CELLS_PER_USE * (uses + 1), _MOST_LATTICE) / _ATOMS)
+    size = merged * _ATOMS
+    cell = cap / size
+    # Coins that weigh less than a cell together count as thrown.
+    order = np.argsort(coins.weights)
+    dust = np.cumsum((coins.weights * coins.counts)[order]) <= cell
+    offset = coins.offset + float((coins.weights * coins.counts)[order][dust].sum())
+    masses = np.zeros(size + 1)
+    masses[min(size, math.ceil(offset / cell))] = 1.0
+    kept = order[~dust]
+    columns = (coins.weights[kept], coins.rates[kept], coins.counts[kept])
+    for weight, rate, count in zip(*(column.tolist() for column in columns), strict=True):
+        jump = min(size, math.ceil(weight / cell * (1 - 1e-13)))
         # More heads than that are next to impossible; they count as the cap.
         likely = math.ceil(count * rate + 10 * math.sqrt(count * rate) + 20)
-        heads = _whole_numbers(min(int(count), _LATTICE // jump, likely) + 1)
-        chances = _binomial_at(heads, float(count), float(rate)) * (1 - _rounding_of(count))
+        heads = _whole_numbers(min(int(count), size // jump, likely) + 1)
+        chances = _binomial_at(heads, count, rate) * (1 - _rounding_of(count))
         moved = chances[0] * masses
         for k in range(1, heads.size):
-            moved[k * jump :] += chances[k] * masses[: _LATTICE + 1 - k * jump]
+            moved[k * jump :] += chances[k] * masses[: size + 1 - k * jump]
         # All that is not below the cap is at the cap.
         moved[-1] = max(0.0, 1 + 1e-13 - float(moved[:-1].sum()))
         masses = moved
-    groups = masses[1:].reshape(-1, _MERGED).sum(axis=1)
-    points = cell * _MERGED * np.arange(groups.size + 1)
+    groups = masses[1:].reshape(-1, merged).sum(axis=1)
+    points = cell * merged * np.arange(groups.size + 1)
     return Atoms(points, np.r_[masses[0], groups])
 
 
@@ -418,8 +427,9 @@ def _rounding_of(count: float) -> float:
 
 # Cells for each weight that is drawn: rounding up costs half a cell each time.
 _CELLS_PER_DRAW, _LEAST_CELLS, _MOST_CELLS = 1600.0, 1 << 16, 1 << 18
-# Coins that weigh less than this together, relative to the largest, count as thrown.
-_DUST = 1e-4
+# Coins that weigh less than this together, relative to the largest, count as thrown; on a grid
+# somewhat more.
+_FINEST_DUST, _DUST = 1e-12, 1e-4
 # Up to this many coins all outcomes are written out.
 _FEW = 14
 # Up to this many masses are added up one by one, which rounds by next to nothing.
@@ -440,37 +450,51 @@ class StartLaw:
         return 1.0 if place < 0 else float(self.tails[place])
 
 
-def start_law(weights: FloatArray, rate: float, older: float) -> StartLaw:
-    """Return the tails of sum_j weights[j] I_j + older, the I_j being coins of chance ``rate``."""
+def start_law(weights: FloatArray, rate: float, older: float, top: float = math.inf) -> StartLaw:
+    """Return the tails of W = sum_j weights[j] I_j + older, the I_j being coins of chance ``rate``.
+
+    They are sharp up to ``top``: one coin that weighs more than that is beyond all points.
+    """
     rising = np.sort(weights[weights > 0])
-    if rising.size <= _FEW:
-        return _few(rising, rate, older)
+    beyond = -math.expm1(np.count_nonzero(rising > top) * math.log1p(-rate)) if rate < 1 else 1.0
+    missing = beyond * (1 + 1e-12) if (rising > top).any() else 0.0
+    rising = rising[rising <= top]
     sums = np.cumsum(rising)
-    dust = int(np.searchsorted(sums, _DUST * rising[-1]))
-    dropped = float(sums[dust - 1]) if dust else 0.0
-    kept = rising[dust:]
+    for share in (_FINEST_DUST, _DUST):
+        dust = int(np.searchsorted(sums, share * float(rising[-1]))) if rising.size else 0
+        certain = older + (float(sums[dust - 1]) * (1 + 1e-12) if dust else 0.0)
+        kept = rising[dust:]
+        if kept.size <= _FEW:
+            return _few(kept, rate, certain, missing)
     # Bernstein's inequality: the sum is above ``far`` with a chance below e^-39.
     reach = 39.0 * float(kept[-1]) / 3
     spread = 78.0 * rate * (1 - rate) * float(kept @ kept)
-    far = min(float(kept.sum()), rate * float(kept.sum()) + reach + math.sqrt(reach**2 + spread))
+    likely = rate * float(kept.sum()) + reach + math.sqrt(reach**2 + spread)
+    far = min(float(kept.sum()), likely, top)
     wanted = _CELLS_PER_DRAW * (rate * kept.size + 1)
     cells = int(min(max(wanted, _LEAST_CELLS), _MOST_CELLS))
     # The largest weight, and all that equal it, lie on the grid.
     cell = float(kept[-1]) / max(1, math.floor(float(kept[-1]) * cells / far))
     places = np.ceil(kept / cell * (1 - 1e-13)).astype(np.int64)
-    law, missing = _total(places, rate, 2 * cells)
-    points = (dropped + older) * (1 + 1e-12) + np.arange(law.size, dtype=np.float64) * cell
-    return StartLaw(points, _tails(law, missing))
+    law, lost = _total(places, rate, 2 * cells)
+    points = certain * (1 + 1e-12) + np.arange(law.size, dtype=np.float64) * cell
+    return StartLaw(points, _either(missing, _tails(law, lost)))
 
 
-def _few(weights: FloatArray, rate: float, older: float) -> StartLaw:
+def _few(weights: FloatArray, rate: float, older: float, missing: float) -> StartLaw:
     """Write out all outcomes."""
     points, masses = np.array([older]), np.ones(1)
     for weight in weights.tolist():
         points = np.r_[points, points + weight]
         masses = np.r_[masses * (1 - rate), masses * rate]
     order = np.argsort(points)
-    return StartLaw(points[order] * (1 + 1e-13), _tails(masses[order], 0.0))
+    return StartLaw(points[order] * (1 + 1e-13), _either(missing, _tails(masses[order], 0.0)))
+
+
+def _either(one: float, others: FloatArray) -> FloatArray:
+    """Return the chances that one of two independent things happens, rounded up."""
+    found: FloatArray = np.minimum((one + (1 - one) * others) * (1 + 1e-15), 1.0)
+    return found
 
 
 def _tails(masses: FloatArray, missing: float) -> FloatArray:
@@ -486,16 +510,19 @@ def _total(places: npt.NDArray[np.int64], rate: float, size: int) -> tuple[Float
     That is what lies beyond, and what rounding takes off any sum of the masses.
     """
     values, repeats = np.unique(places, return_counts=True)
-    laws, beyond = [], 0.0
+    laws, beyond, rounding, transformed = [], 0.0, 0.0, 0.0
     for value, count in zip(values.tolist(), repeats.tolist(), strict=True):
         law, lost = _binomial_law(value, count, rate, size)
         laws.append(law)
-        beyond += lost
+        beyond, rounding = beyond + lost, rounding + 2 * _rounding_of(count)
     while len(laws) > 1:
         added = [_added(laws[i], laws[i + 1], size) for i in range(0, len(laws) - 1, 2)]
-        beyond += math.fsum(lost for _, lost in added)
-        laws = [law for law, _ in added] + laws[len(laws) - len(laws) % 2 :]
-    return laws[0], beyond
+        beyond += math.fsum(lost for _, lost, _ in added)
+        transformed += math.fsum(lost for _, _, lost in added)
+        laws = [law for law, _, _ in added] + laws[len(laws) - len(laws) % 2 :]
+    # What is not on the grid is beyond it; where that is rare, adding it up loses no digits.
+    absent = max(0.0, 1 - float(laws[0].sum())) + rounding + transformed
+    return laws[0], min(beyond, absent) + transformed
 
 
 def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[FloatArray, float]:
@@ -506,7 +533,8 @@ def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[Float
     return law, float(special.bdtrc(most, count, rate)) if most < count else 0.0
 
 
-def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray, float]:
+def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray, float, float]:
+    """Return the law of a sum below ``size``, the chance beyond, and what rounding may take off."""
     short, long = sorted((first, second), key=np.count_nonzero)
     filled, lost = np.flatnonzero(short), 0.0
     if filled.size <= _SHORT:
@@ -516,7 +544,7 @@ def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray
     else:
         both = np.maximum(signal.fftconvolve(first, second), 0.0)
         lost = _transformed(first, second, both)
-    return both[:size], float(both[size:].sum()) + lost
+    return both[:size], float(both[size:].sum()), lost
 
 
 def _transformed(first: FloatArray, second: FloatArray, both: FloatArray) -> float:
@@ -524,5 +552,5 @@ def _transformed(first: FloatArray, second: FloatArray, both: FloatArray) -> flo
 
     No transform of masses exceeds 1, and a sum of n errors is at most sqrt(n) times their norm.
     """
-    norms = sum(float(np.linalg.norm(law)) for law in (first, second, both))
+    norms = sum(math.sqrt(float(np.square(law).sum())) for law in (first, second, both))
     return _UNIT * math.log2(2 * both.size) * math.sqrt(both.size) * norms

@@ -31,9 +31,11 @@ _SHARE_BEYOND = 1e-5
 _DEEP = 20.0
 # How far from its point a composed curve is read, as a factor, and the least epsilon told from 0.
 STRIDE = 1.2
-_SMALLEST = 1e-9
+_SMALLEST, _SMALL = 1e-9, 1e-2
 # A claim further from its proof than so many strides is not looked for.
 _MOST_MOVES = 12
+# More steps than that leave nothing but rounding.
+_MOST_STEPS = 1e10
 # Grids that are tried for one epsilon.
 _ATTEMPTS = 8
 # A rounding, times the few that each step takes.
@@ -70,11 +72,14 @@ class Rows:
         small = math.sqrt(float(((self.counts * variances).sum(axis=1) / steps).min()))
         if steps.max() == 1:
             small *= 0.2
-        return max(min(small / 12, max(epsilon, small) / 300), epsilon / 50000, 1e-12)
+        return max(min(small / 12, max(epsilon, 5 * small) / 300), epsilon / 50000, 1e-12)
 
     def curves(self, interval: float, delta: float) -> Callable[[float], Curve]:
         """Return upper bounds on delta(eps), each sharp near one epsilon and this delta."""
-        tail = _SHARE_BEYOND * delta / max(1.0, float(self.counts.sum(axis=1).max()))
+        steps = float(self.counts.sum(axis=1).max())
+        if steps > _MOST_STEPS:
+            raise ArithmeticError(f"{steps:g} steps in one composition are too many")
+        tail = _SHARE_BEYOND * delta / max(1.0, steps)
         parts = [
             [_masses(pair, order, interval, tail) for pair in self.pairs] for order in self.orders
         ]
@@ -190,8 +195,8 @@ class _Moments:
     def best_tilts(self, epsilon: float, floor: float) -> FloatArray:
         """Return for every row about the tilt at which e^-(tilt eps) times its moment is least.
 
-        Zero, or a power of two: rows whose losses are above epsilon anyway are not tilted, and
-        none is tilted further once its losses there are too rare to matter.
+        Zero, or near a power of two: rows whose losses are above epsilon anyway are not tilted,
+        and none is tilted further once its losses there are too rare to matter.
         """
         tilt, best = 0.0, self.at(0.0)
         tilts = np.zeros(best.size)
@@ -203,6 +208,13 @@ class _Moments:
                 break
             tilts[better] = tilt
             best = np.minimum(best, heights)
+        for tilt in np.unique(tilts[tilts > 0]):
+            rows = tilts == tilt
+            for factor in (0.6, 0.8, 1.25, 1.6):  # where delta is tiny, a factor of two costs much
+                heights = self.at(factor * tilt) - factor * tilt * epsilon
+                better = rows & (heights < best)
+                tilts[better] = factor * tilt
+                best[better] = heights[better]
         return tilts
 
     def windows(self, tilt: float) -> list[tuple[int, int]]:
@@ -274,22 +286,24 @@ def epsilon_near(near: Callable[[float], Curve], delta: float, guess: float) -> 
     ``near(point)`` is sharp around the point only, so the search looks a little to both sides of it
     and moves on if the answer is not there.
     """
-    point = guess if guess > _SMALLEST else 1e-3
-    if guess <= _SMALLEST and near(0.0)(0.0) <= delta:
+    if guess <= _SMALL and near(0.0)(0.0) <= delta:
         return 0.0
+    point, below, stride = max(guess, _SMALLEST), 0.0, STRIDE
     for _ in range(_MOST_MOVES):
         curve = near(point)
         low, high = point / STRIDE, point * STRIDE
         if curve(high) > delta:
-            point = high * STRIDE
-        elif curve(low) <= delta:
-            point = low / STRIDE
-        else:
+            # A claim far below its proof is looked for in longer and longer strides.
+            below, stride = high, stride**1.5
+            point = high * stride
+        elif curve(low) > delta:
             return _root(curve, delta, low, high)
-        if point > 1e9:
-            return math.inf
-        if point <= _SMALLEST:
-            return 0.0 if near(0.0)(0.0) <= delta else low
+        elif below > 0:
+            return _root(curve, delta, below, low) if curve(below) > delta else low
+        else:
+            point = low / STRIDE
+        if not _SMALLEST / 2 < point < 1e9:
+            return math.inf if point > 1 else low
     return math.inf
 
 
@@ -334,23 +348,23 @@ def composed_epsilon(
         curves = rows.curves(interval, level)
         return lambda eps: curves(half * eps) if of is None else of(curves(half * eps))
 
-    interval, best = coarsest, math.inf
+    interval, best, problem = coarsest, math.nan, None
     for _ in range(_ATTEMPTS):
         try:
             found = epsilon_near(near_on(interval, share * delta), delta, claimed)
-        except ArithmeticError:
-            if math.isfinite(best):
+        except ArithmeticError as error:
+            if not math.isnan(best):
                 break
-            interval *= 4  # too fine for losses that reach so far
+            interval, problem = 4 * interval, error  # too fine for losses that reach so far
             continue
-        settled = math.isfinite(best) and best - found <= 1e-5 * found
-        best = min(best, found)
+        settled = best - found <= 1e-5 * found
+        best = found if math.isnan(best) else min(best, found)
         # No finer grid gains a fifth: such a claim is not this proof's.
         if best <= claimed or settled or best > 1.2 * claimed + 1e-3:
             break
         interval /= 2
-    if math.isinf(best):
-        raise ArithmeticError("no grid settles this composition")
+    if math.isnan(best):
+        raise ArithmeticError(f"no grid settles this composition ({problem})")
 
     kept = cache(near_on)
 

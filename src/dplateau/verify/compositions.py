@@ -112,7 +112,7 @@ def pld_composition(case: Case) -> Derived:
     # One record removed and one added: (2 eps, (1 + e^eps) delta).
     twice = laplace_swap and isinstance(run.batches, Poisson)
     single = replace(case, run=run.replace(neighbors="add_remove")) if twice else case
-    parts = [(_pair(single.run, far, rate), count) for far, rate, count in _uses(single)]
+    parts = [(_pair(single, far, rate), count) for far, rate, count in _uses(single)]
     if case.delta == 0:
         return _pure(case, parts, 2 if twice else 1)
     rows = Rows.product(_merged(parts))
@@ -157,36 +157,32 @@ def _rounded_up(pair: LossPair, ratio: float) -> LossPair:
             return SampledPair(rate, further(step), shift)
         case SwappedPair(rate, distance, shift):
             return SwappedPair(rate, further(distance), shift)
-        case TwoSidedPair(rate, step):
-            return TwoSidedPair(rate, further(step))
+        case TwoSidedPair(rate, step, rarest):
+            return TwoSidedPair(rate, further(step), rarest)
         case LaplacePair(distance, rate):
             return LaplacePair(further(distance), rate)
     return pair
 
 
-def _pair(run: Run, distance: float, rate: float) -> LossPair:
-    if run.noise_kind == "laplace":
-        return LaplacePair(distance, rate)
-    if rate == 1:
-        return GaussianPair(distance)
-    if run.neighbors == "replace":
-        return _replaced(run, rate, distance)
-    return SampledPair(rate, distance)
-
-
-def _is_sampled(uses: Uses) -> bool:
-    return any(rate < 1 for _, rate, _ in uses)
-
-
-def _replaced(run: Run, rate: float, distance: float) -> LossPair:
-    """Return a sampled step's pair; ``distance`` is that of two opposite gradients.
+def _pair(case: Case, distance: float, rate: float) -> LossPair:
+    """Return a step's pair; ``distance`` is that of two opposite gradients if records are replaced.
 
     In a Poisson batch the record and its replacement each leave the same step without them, by half
     the distance. A batch of one size always holds somebody in their place.
     """
-    if isinstance(run.batches, Poisson):
-        return TwoSidedPair(rate, distance / 2)
+    if case.run.noise_kind == "laplace":
+        return LaplacePair(distance, rate)
+    if rate == 1:
+        return GaussianPair(distance)
+    if case.run.neighbors == "add_remove":
+        return SampledPair(rate, distance)
+    if isinstance(case.run.batches, Poisson):
+        return TwoSidedPair(rate, distance / 2, min(1e-30, 1e-7 * float(case.delta)))
     return SwappedPair(rate, distance)
+
+
+def _is_sampled(uses: Uses) -> bool:
+    return any(rate < 1 for _, rate, _ in uses)
 
 
 def _uses(case: Case) -> Uses:

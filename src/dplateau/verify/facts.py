@@ -142,16 +142,19 @@ def require_hidden(run: Run, ledger: Ledger, *, own_rates: bool = False) -> None
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
 
 
-def require_plain(run: Run, ledger: Ledger, *, own_rates: bool = False) -> None:
-    """Require plain steps of known length, and losses whose gradients are bounded."""
+def require_plain(
+    run: Run, ledger: Ledger, *, own_rates: bool = False, record_moves: bool = True
+) -> None:
+    """Require plain steps of known length, and known losses; bounded ones if a record may move."""
     if not own_rates:
         detail = "records join with another probability than batch_size / n"
         ledger.require("sampling rate", not run.has_own_rate, detail)
     plain = run.momentum == 0 and run.average_last == 1
     ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
     ledger.require("learning rate", run.learning_rate is not None, "the theorem needs it")
-    known = run.loss is not None and math.isfinite(run.loss.lipschitz)
-    ledger.require("geometry", known, "the loss's Lipschitz constant must be known")
+    bounded = run.loss is not None and math.isfinite(run.loss.lipschitz)
+    known = bounded if record_moves else run.loss is not None
+    ledger.require("geometry", known, "the loss's constants must be known")
 
 
 def require_batches(run: Run, ledger: Ledger, *schemes: Scheme) -> None:

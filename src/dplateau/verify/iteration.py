@@ -24,7 +24,6 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
-    Schedule,
     Scheme,
     refuse_batches,
 )
@@ -130,8 +129,7 @@ def modulus(case: Case) -> Derived:
     require_batches(run, ledger, FullBatch, Cyclic, OnePass)
     ledger.require("order", _order(run) != "reshuffle", f"this is {run.described}")
     losses = reading.word(case.witness, "losses")
-    scheduled = isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule)
-    if scheduled and isinstance(run.batches, Cyclic | OnePass):
+    if "plans" in case.witness:
         return _gaussian(case, _worst_plan(case, losses))
     return _gaussian(case, _worst_record(case, losses, run.diameter, every=True))
 
@@ -240,9 +238,12 @@ def _program(
     run, found = case.run, stages(case.run)
     phi = _modulus_by_rate(case, losses, every=every)
     if len(found) == 1:
-        parts = [_stretch(run, found[0], n, used, phi(found[0].eta, used)) for n, used in uses if n]
+        uses = [(n, used) for n, used in uses if n]
+        if len(uses) == 1:
+            uses, repeats = [(repeats * uses[0][0], uses[0][1])], 1
+        parts = [_stretch(run, found[0], n, used, phi(found[0].eta, used)) for n, used in uses]
         return Program(tuple(parts), repeats, diameter)
-    # Here schedules come with a record that is used at every step only.
+    # With a schedule every step counts as a use, which it is at worst.
     parts = [_stretch(run, one, one.count, True, phi(one.eta, True)) for one in found]
     return Program(tuple(parts), 1, diameter)
 

@@ -65,7 +65,7 @@ def verify_mixing(found: Any) -> MixingVerification:
 
 def _log_tv(run: Run, witness: dict[str, Any], ledger: Ledger) -> Precise:
     require_batches(run, ledger, FullBatch, Poisson, FixedSize)
-    require_plain(run, ledger)
+    require_plain(run, ledger, record_moves=False)
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     require_domain(run, ledger)
     maps, failure = _maps(run, witness)

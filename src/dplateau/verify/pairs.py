@@ -154,16 +154,17 @@ class SampledPair:
             lean = np.log(np.where(inside, rest, 1.0) / self.rate)
             return np.where(inside, lean / self.step + self.step / 2, -np.inf)
         # Each Gaussian alone is below the mixture, and twice the larger one is above it.
-        low, high = self._alone(losses - math.log(2.0)), self._alone(losses)
+        low, x = self._alone(losses - math.log(2.0)), self._alone(losses)
         for _ in range(6):  # the loss is convex, so a chord lies right of a tangent: halve first
-            middle = (low + high) / 2
+            middle = (low + x) / 2
             above = self.loss(middle) > losses
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
-        x = high
-        for _ in range(8):
+            low, x = np.where(above, low, middle), np.where(above, middle, x)
+        for _ in range(200):  # Newton's method, from the right of a convex function's root
             lean = self.step * (x - self.shift) - self.step**2 / 2
             slope = self.shift + self.step * special.expit(lean + special.logit(self.rate))
-            x = x - (self.loss(x) - losses) / slope
+            before, x = x, x - (self.loss(x) - losses) / slope
+            if np.all(np.abs(before - x) <= 1e-9 * (1 + np.abs(x))):
+                break
         return x
 
     def _alone(self, losses: FloatArray) -> FloatArray:
@@ -442,10 +443,14 @@ class BlockPair:
 
 @dataclass(frozen=True)
 class TwoSidedPair:
-    """(1-q) N(0, 1) + q N(r, 1) against (1-q) N(0, 1) + q N(-r, 1): one step's replaced record."""
+    """(1-q) N(0, 1) + q N(r, 1) against (1-q) N(0, 1) + q N(-r, 1): one step's replaced record.
+
+    ``rarest`` is the chance down to which losses are told apart.
+    """
 
     rate: float
     step: float
+    rarest: float = 1e-30
 
     @property
     def symmetric(self) -> bool:
@@ -469,7 +474,7 @@ class TwoSidedPair:
 @lru_cache(maxsize=256)
 def _two_sided(pair: TwoSidedPair) -> BlockPair:
     law = Atoms(np.array([0.0, pair.step]), np.array([1 - pair.rate, pair.rate]))
-    return BlockPair(law, law, 1e-30)
+    return BlockPair(law, law, pair.rarest)
 
 
 def _plain(y: FloatArray) -> Tails:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -117,8 +118,6 @@ def amplified(epsilon: Callable[[Precise], Precise], rate: float, delta: Precise
 Use = tuple[float, float, int]
 # The orders at which the Rényi form of amplification by iteration is stated.
 _STATED_ORDERS = tuple((1 + np.geomspace(1e-3, 1e5, 300)).tolist())
-# Orders whose epsilon is worked out, those that look best.
-_CANDIDATES = 6
 # More than summing a divergence in doubles can lose.
 _UP = 1 + 1e-11
 _MOST_POINTS, _MOST_DIVERGENCES = 10**6, 10**5
@@ -142,15 +141,18 @@ def gaussian_run_epsilon(sum_of_squares: float, delta: float) -> float:
 
 
 def _best_epsilon(orders: Sequence[float], divergences: Sequence[float], delta: float) -> float:
-    """Return the smallest epsilon of a few orders: every one of them is a proof."""
+    """Return the smallest epsilon of some orders: every one of them is a proof."""
+    ranked = sorted(zip(orders, divergences, strict=True))
 
-    def usual(place: int) -> float:
-        order = orders[place]
-        room = math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
-        return divergences[place] + max(room, math.log1p(-delta))
+    @cache
+    def epsilon(place: int) -> float:
+        return best_epsilon(*ranked[place], delta) if 0 <= place < len(ranked) else math.inf
 
-    best = sorted(range(len(orders)), key=usual)[:_CANDIDATES]
-    return min(best_epsilon(orders[i], divergences[i], delta) for i in best)
+    here, stride = len(ranked) // 2, max(1, len(ranked) // 4)
+    while stride:
+        nearby = min((here, here - stride, here + stride), key=epsilon)
+        here, stride = nearby, stride // 2 if nearby == here else stride
+    return epsilon(here)
 
 
 def sampled_divergence(order: float, rate: float, distance: float) -> float:

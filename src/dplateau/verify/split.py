@@ -134,21 +134,30 @@ def _weights(case: Case, found: list[Stretch], edges: list[float], before: int) 
     run = case.run
     drift = Program(tuple(found), 1, run.diameter)
     largest = forward_distance(drift, before)
-    law: StartLaw | None = None
+    asked = [edge for edge in edges if edge < largest]
+    found_tails = _start_tails(case, found, asked, before) if asked else []
     tails = [1.0]
     for edge in edges:
-        if edge >= largest:
-            tails.append(0.0)
-            continue
-        if law is None:
-            coins = min(before, _MOST_COINS)
-            steps = _last(found, coins, skipped=run.steps - before)
-            carried = np.cumprod(np.r_[1.0, steps.keep]) * (1 + _ROUNDING)
-            older = float(carried[-1]) * forward_distance(drift, before - coins)
-            law = start_law(carried[:-1] * steps.move, run.sampling_rate, older)
-        tails.append(min(tails[-1], law.tail(edge)))
+        tails.append(min(tails[-1], found_tails.pop(0)) if edge < largest else 0.0)
     case.ledger.require("starts", tails[-1] < case.delta, f"{tails[-1]:.3g} lies beyond them")
     return [a - b for a, b in pairwise(tails)] + [tails[-1]]
+
+
+def _start_tails(case: Case, found: list[Stretch], edges: list[float], before: int) -> list[float]:
+    """Return upper bounds on the chances of starts beyond rising edges, each on a fitting grid."""
+    coins = min(before, _MOST_COINS)
+    steps = _last(found, coins, skipped=case.run.steps - before)
+    carried = np.cumprod(np.r_[1.0, steps.keep]) * (1 + _ROUNDING)
+    drift = Program(tuple(found), 1, case.run.diameter)
+    older = float(carried[-1]) * forward_distance(drift, before - coins)
+    weights = carried[:-1] * steps.move
+    tails: list[float] = []
+    top, law = math.inf, StartLaw(np.zeros(1), np.ones(1))
+    for edge in reversed(edges):
+        if edge < top / 4:
+            top, law = edge, start_law(weights, case.run.sampling_rate, older, edge)
+        tails.append(law.tail(edge))
+    return tails[::-1]
 
 
 def _plans(case: Case, steps: _Steps, edges: list[float]) -> tuple[list[LossPair], FloatArray]:

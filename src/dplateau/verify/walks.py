@@ -191,8 +191,11 @@ def absorbed_squares(
 ) -> tuple[float, float]:
     """Walk a plan that ends with the program; return its cost, rounded up, and what it left over.
 
-    The cost counts what is left over as absorbed by the last shift.
+    The cost counts what is left over as absorbed by the last shift. Shifts are taken a little
+    larger than they are written: a plan may absorb each of its steps exactly, and where the modulus
+    jumps a rounding left over would be a large distance.
     """
+    blocks = [(count, first * (1 + _OF_SUMS), ratio) for count, first, ratio in blocks]
     walk = _Walk(program.diameter, start)
     last_shift, last_nu = 0.0, 1.0
     left = sum(count for count, _, _ in blocks)
