@@ -1,11 +1,4 @@
-"""Last-iterate theorems for batches known in advance: each is one shift program or a few.
-
-Where steps differ, ordered batches have no plan in the witness: the program of every position is
-solved anew. Seen from the end of the run, a use is a block of a distance that arrives and of the
-noise that may absorb it, up to the next use. Shifts must not absorb what has not arrived, so from
-left to right the ratio of absorbed distance to noise may only rise; where it would fall, blocks are
-pooled. The cost is the sum over pools of arrived^2 / noise.
-"""
+"""Amplification by iteration: last-iterate theorems that are one shift program or a few."""
 
 from __future__ import annotations
 
@@ -13,9 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
-
-import numpy as np
 
 from dplateau.algorithms import (
     Cyclic,
@@ -28,13 +18,11 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.errors import NotApplicable
-from dplateau.ground.types import FloatArray, IntArray
 from dplateau.verify import reading
-from dplateau.verify.claims import ROUNDED, Case, Derived, gaussian_derived
+from dplateau.verify.claims import Case, Derived, gaussian_derived
 from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
-    equal_steps,
     largest_share,
     least_share,
     moved_by_record,
@@ -46,7 +34,7 @@ from dplateau.verify.facts import (
     smallest_batch,
     stages,
 )
-from dplateau.verify.precise import MP, Precise, epsilon_at, mixture
+from dplateau.verify.precise import MP
 from dplateau.verify.walks import (
     CONTRACTION,
     SMOOTH,
@@ -60,9 +48,8 @@ from dplateau.verify.walks import (
 
 # (number of steps, whether the record is used), first step first.
 Uses = Sequence[tuple[int, bool]]
-_MOST_EPOCHS = 10**5
 # Steps, and (steps) x (positions), that are looked at one by one.
-_MOST_STEPS, _MOST_WORK = 10**6, 10**8
+MOST_STEPS, _MOST_WORK = 10**6, 10**8
 
 
 # --- one plan for the worst record ---------------------------------------------------------------
@@ -75,8 +62,8 @@ def gd_contraction(case: Case) -> Derived:
 
 def gd_contraction_squares(case: Case) -> float:
     """Return the sum of squares of full batches without a domain."""
-    losses = _require_contractive(case, FullBatch)
-    return _worst_record(case, losses, math.inf)
+    losses = require_contractive(case, FullBatch)
+    return worst_record_squares(case, losses, math.inf)
 
 
 def gd_bounded(case: Case) -> Derived:
@@ -86,40 +73,9 @@ def gd_bounded(case: Case) -> Derived:
 
 def gd_bounded_squares(case: Case) -> float:
     """Return the sum of squares of full batches on a domain."""
-    losses = _require_contractive(case, FullBatch)
+    losses = require_contractive(case, FullBatch)
     require_domain(case.run, case.ledger)
-    return _worst_record(case, losses, case.run.diameter)
-
-
-def cyclic_contraction(case: Case) -> Derived:
-    """Derive batches in turn: the record of the last step."""
-    return _gaussian(case, cyclic_squares(case))
-
-
-def cyclic_squares(case: Case) -> float:
-    """Return the sum of squares of batches in turn, for the worst record."""
-    losses = _require_contractive(case, Cyclic)
-    # In a cut-off epoch of a reshuffled run two uses may be neighbors, and no cyclic pattern has
-    # that. One epoch alone, whole or not, has one use at most.
-    if _order(case.run) == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
-        _require_whole_epochs(case)
-    return _worst_of_ordered(case, losses)
-
-
-def one_pass_contraction(case: Case) -> Derived:
-    """Derive one pass: the record of the last step."""
-    return _gaussian(case, one_pass_squares(case))
-
-
-def one_pass_squares(case: Case) -> float:
-    """Return the sum of squares of one pass, for the worst record."""
-    return _worst_of_ordered(case, _require_contractive(case, OnePass))
-
-
-def _worst_of_ordered(case: Case, losses: str) -> float:
-    if equal_steps(case.run):
-        return _worst_record(case, losses, case.run.diameter)
-    return max(position_costs(case, losses))
+    return worst_record_squares(case, losses, case.run.diameter)
 
 
 def modulus(case: Case) -> Derived:
@@ -127,11 +83,11 @@ def modulus(case: Case) -> Derived:
     run, ledger = case.run, case.ledger
     require_hidden(run, ledger)
     require_batches(run, ledger, FullBatch, Cyclic, OnePass)
-    ledger.require("order", _order(run) != "reshuffle", f"this is {run.described}")
+    ledger.require("order", order_of(run) != "reshuffle", f"this is {run.described}")
     losses = reading.word(case.witness, "losses")
     if "plans" in case.witness:
         return _gaussian(case, _worst_plan(case, losses))
-    return _gaussian(case, _worst_record(case, losses, run.diameter, every=True))
+    return _gaussian(case, worst_record_squares(case, losses, run.diameter, every=True))
 
 
 def _worst_plan(case: Case, losses: str) -> float:
@@ -139,7 +95,7 @@ def _worst_plan(case: Case, losses: str) -> float:
     run, length = case.run, batches_per_epoch(case.run)
     plans, count = reading.rows(case.witness, "plans"), min(length, run.steps)
     case.ledger.require("plans", len(plans) == count, f"{len(plans)} plans of {count} positions")
-    _require_short(case, count)
+    require_short(case, count)
     phi = _modulus_by_rate(case, losses, every=True)
     totals = []
     for place, plan in enumerate(plans):
@@ -154,7 +110,7 @@ def _worst_plan(case: Case, losses: str) -> float:
                 t += n
         program = Program(tuple(parts), 1, run.diameter)
         where = f"[{place}]"
-        totals.append(_plan_cost(case, program, reading.as_record(plan, f"plans{where}"), where))
+        totals.append(plan_squares(case, program, reading.as_record(plan, f"plans{where}"), where))
     return max(totals)
 
 
@@ -173,7 +129,7 @@ def every_batch(case: Case) -> Derived:
     moduli = {eta: maps.modulus(losses, eta, ledger) for eta in {stage.eta for stage in found}}
     parts = [_stretch(run, stage, stage.count, True, moduli[stage.eta]) for stage in found]
     program = Program(tuple(parts), 1, run.diameter)
-    total = _plan_cost(case, program, reading.record(witness, "plan"))
+    total = plan_squares(case, program, reading.record(witness, "plan"))
     derived = _gaussian(replace(case, delta=case.delta - MP.mpf(extra)), total)
     # Group privacy adds up what the cap costs; without it m records are m times as far apart.
     return derived if extra == 0 else replace(derived, stretched=None, mu=None)
@@ -183,7 +139,7 @@ def _gaussian(case: Case, sum_of_squares: float) -> Derived:
     return gaussian_derived(math.sqrt(sum_of_squares), case.delta)
 
 
-def _require_contractive(case: Case, scheme: Scheme) -> str:
+def require_contractive(case: Case, scheme: Scheme) -> str:
     """Require steps that do not expand, and return the class of losses that says so."""
     require_hidden(case.run, case.ledger)
     require_batches(case.run, case.ledger, scheme)
@@ -192,27 +148,24 @@ def _require_contractive(case: Case, scheme: Scheme) -> str:
     return CONTRACTION if case.run.loss.convex else SMOOTH
 
 
-def _require_whole_epochs(case: Case) -> None:
-    left = case.run.steps % batches_per_epoch(case.run)
-    case.ledger.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
-
-
-def _require_short(case: Case, positions: int) -> None:
+def require_short(case: Case, positions: int) -> None:
+    """Require that looking at every step of every position comes to an end."""
     steps = case.run.steps
-    short = steps <= _MOST_STEPS and steps * positions <= _MOST_WORK
+    short = steps <= MOST_STEPS and steps * positions <= _MOST_WORK
     case.ledger.require("length", short, f"{steps} steps, {positions} positions")
 
 
-def _order(run: Run) -> str | None:
+def order_of(run: Run) -> str | None:
+    """Return the order of batches in turn, or None if they do not take turns."""
     return run.batches.order if isinstance(run.batches, Cyclic) else None
 
 
-def _worst_record(case: Case, losses: str, diameter: float, *, every: bool = False) -> float:
+def worst_record_squares(case: Case, losses: str, diameter: float, *, every: bool = False) -> float:
     """Walk the plan for the record of the last step, and return its sum of squares."""
     period, uses = _pattern(case.run)
     parts = [(period - 1, False), (1, True)]
-    program = _program(case, parts, uses, losses, diameter, every=every)
-    return _plan_cost(case, program, reading.record(case.witness, "plan"))
+    program = program_of(case, parts, uses, losses, diameter, every=every)
+    return plan_squares(case, program, reading.record(case.witness, "plan"))
 
 
 def _pattern(run: Run) -> tuple[int, int]:
@@ -231,7 +184,7 @@ def _pattern(run: Run) -> tuple[int, int]:
             refuse_batches(unknown)
 
 
-def _program(
+def program_of(
     case: Case, uses: Uses, repeats: int, losses: str, diameter: float, *, every: bool = False
 ) -> Program:
     """Return the shift program of a record that is used as ``uses`` says, ``repeats`` times."""
@@ -255,7 +208,7 @@ def _modulus_by_rate(case: Case, losses: str, *, every: bool) -> Callable[[float
     as if the record were in their batch.
     """
     run, records = case.run, smallest_batch(case.run)
-    always = every or _order(run) == "reshuffle"
+    always = every or order_of(run) == "reshuffle"
 
     @cache
     def phi(eta: float, used: bool) -> Modulus:
@@ -270,7 +223,7 @@ def _stretch(run: Run, stage: Stage, count: int, used: bool, phi: Modulus) -> St
     return Stretch(count, phi, moved_by_record(run, stage.eta) if used else 0.0, stage.nu)
 
 
-def _plan_cost(case: Case, program: Program, plan: dict[str, object], where: str = "") -> float:
+def plan_squares(case: Case, program: Program, plan: dict[str, object], where: str = "") -> float:
     """Walk a stored plan, which must end with the run; what it leaves over is charged."""
     start_step = reading.whole(plan, "start_step")
     blocks = reading.shift_blocks(reading.entry(plan, "blocks"))
@@ -282,245 +235,3 @@ def _plan_cost(case: Case, program: Program, plan: dict[str, object], where: str
     detail = f"sum of squares {squares:.9g}, with {left:.3g} left for the last shift"
     case.ledger.require(f"plan{where}", math.isfinite(squares), detail)
     return squares
-
-
-# --- averages over secret orders -----------------------------------------------------------------
-
-
-def shuffle_once_average(case: Case) -> Derived:
-    """Derive the average over the record's position: one secret order for all epochs."""
-    losses = _require_shuffled(case, "shuffle_once")
-    if not equal_steps(case.run):
-        return _averaged_positions(case, losses)
-    length = batches_per_epoch(case.run)
-
-    def program(trailing: int, uses: int) -> Program:
-        parts = [(length - 1 - trailing, False), (1, True), (trailing, False)]
-        return _program(case, parts, uses, losses, case.run.diameter)
-
-    return _averaged(case, program)
-
-
-def reshuffle_average(case: Case) -> Derived:
-    """Derive the average over the position in the last epoch: a fresh order each epoch."""
-    losses = _require_shuffled(case, "reshuffle")
-    _require_whole_epochs(case)
-    if not equal_steps(case.run):
-        return _averaged_positions(case, losses)
-    length = batches_per_epoch(case.run)
-
-    def program(trailing: int, uses: int) -> Program:
-        if uses > _MOST_EPOCHS:
-            raise ArithmeticError(f"{uses} epochs are too many to walk through")
-        early = [(length - 1, False), (1, True)] * (uses - 1)
-        last = [(length - 1 - trailing, False), (1, True), (trailing, False)]
-        return _program(case, [*early, *last], 1, losses, case.run.diameter)
-
-    return _averaged(case, program)
-
-
-def _require_shuffled(case: Case, order: str) -> str:
-    losses = _require_contractive(case, Cyclic)
-    found = _order(case.run)
-    about = f"the theorem is about {order!r}; this is {found!r}"
-    case.ledger.require("order", found == order, about)
-    return losses
-
-
-def _averaged(case: Case, program: Callable[[int, int], Program]) -> Derived:
-    """Average over groups of positions, each charged as its most exposed member."""
-    listed = reading.rows(case.witness, "groups", most=500)
-    groups = [reading.as_record(group, f"groups[{i}]") for i, group in enumerate(listed)]
-    firsts = [reading.whole(group, "trailing") for group in groups]
-    weights, squares = _shares(case, firsts), []
-    for i, group in enumerate(groups):
-        # A record that a short run never reaches is charged as if it were used once.
-        uses = max(1, -(-(case.run.steps - firsts[i]) // batches_per_epoch(case.run)))
-        plan = reading.record(group, "plan")
-        squares.append(_plan_cost(case, program(firsts[i], uses), plan, f"[{i}]"))
-    return _mixture_derived(case, weights, squares)
-
-
-def _shares(case: Case, firsts: list[int]) -> list[Precise]:
-    """Return the share of records in each group; groups must cover all positions in turn.
-
-    A group holds the positions from its own number of trailing steps up to the next group's. More
-    steps after a record's last use, or fewer uses, only hide it better, so its first member stands
-    for all.
-    """
-    run = case.run
-    length, size = batches_per_epoch(run), int(run.batch_size)
-    rising = firsts[0] == 0 and all(a < b for a, b in pairwise([*firsts, length]))
-    case.ledger.require("groups", rising, f"{len(firsts)} groups of {length} positions")
-    missing = length * size - run.n
-    # The number of trailing steps of the record in the last, perhaps shorter, batch of an epoch.
-    of_short = (run.steps - 1 - (length - 1)) % length
-    shares = []
-    for low, high in pairwise([*firsts, length]):
-        records = (high - low) * size - (missing if low <= of_short < high else 0)
-        shares.append(MP.mpf(records) / run.n)
-    return shares
-
-
-def _averaged_positions(case: Case, losses: str) -> Derived:
-    """Average over groups of positions, each charged as its worst member."""
-    run, size = case.run, int(case.run.batch_size)
-    costs = position_costs(case, losses)
-    edges = reading.wholes(case.witness, "edges", most=500)
-    rising = edges[0] == 0 and all(a < b for a, b in pairwise([*edges, len(costs)]))
-    case.ledger.require("groups", rising, f"{len(edges)} groups of {len(costs)} positions")
-    weights, squares = [], []
-    for low, high in pairwise([*edges, len(costs)]):
-        # The last position of an epoch holds what is left over.
-        weights.append(MP.mpf(min(high * size, run.n) - low * size) / run.n)
-        squares.append(max(costs[low:high]))
-    return _mixture_derived(case, weights, squares)
-
-
-def _mixture_derived(case: Case, weights: list[Precise], squares: list[float]) -> Derived:
-    curve = mixture(weights, [math.sqrt(total) * ROUNDED for total in squares])
-    how = f"average of {len(squares)} Gaussian curves, fifty digits"
-    epsilon = epsilon_at(curve, case.delta, case.epsilon)
-    return Derived(epsilon, how, near=lambda *_: lambda eps: float(curve(eps)) * ROUNDED)
-
-
-# --- positions whose steps differ ----------------------------------------------------------------
-
-
-def position_costs(case: Case, losses: str) -> list[float]:
-    """Return the sum of squares of each position, started where the witness says, rounded up."""
-    run, length = case.run, batches_per_epoch(case.run)
-    count = min(length, run.steps)
-    starts = _starts(case, count)
-    single = length >= run.steps
-    _require_short(case, 1 if single else count)
-    others, own, reach, nu = _step_columns(case, losses, length)
-    rounding = 1 + 1e-13 + 1e-15 * run.steps
-    left = _left(others)
-    if single:
-        return [x * rounding for x in _single_uses(reach, left, nu, starts, run.diameter)]
-    found = []
-    reshuffled = _order(run) == "reshuffle"
-    # Every epoch but the last is charged at its end, with the most that any place leaves there.
-    most = _most_left(reach, others, length) if reshuffled else reach[:0]
-    ends = np.arange(length - 1, run.steps - length, length)
-    for place, start in enumerate(starts):
-        if reshuffled:
-            times = np.r_[ends, run.steps - length + place]
-            arrives = np.r_[most, reach[times[-1]]]
-        else:
-            times = np.arange(place, run.steps, length)
-            mixed = others.copy()
-            mixed[times] = own[times]
-            left, arrives = _left(mixed), reach[times]
-        found.append(rounding * _position_cost(times, arrives, left, nu, start, run.diameter))
-    return found
-
-
-def _single_uses(
-    reach: FloatArray, left: FloatArray, nu: FloatArray, starts: list[int], diameter: float
-) -> list[float]:
-    """Return the costs where every record is used once, the program starting at that use or after.
-
-    (s c ... c)^2 / (noise from there on).
-    """
-    noise = np.r_[np.cumsum(((nu * left) ** 2)[::-1])[::-1], 0.0]
-    found = []
-    for t, start in enumerate(starts):
-        distance = float(left[t]) * (float(reach[t]) if start < 0 else diameter)
-        room = float(noise[t] if start < 0 else noise[t + 1])
-        known = start <= 0 and room > 0
-        found.append(distance**2 / room if known else 0.0 if distance == 0 else math.inf)
-    return found
-
-
-def _left(slopes: FloatArray) -> FloatArray:
-    """Return how much of a distance after each step is left at the end of the run."""
-    found: FloatArray = np.r_[np.cumprod(slopes[:0:-1])[::-1], 1.0]
-    return found
-
-
-def _most_left(reach: FloatArray, slopes: FloatArray, length: int) -> FloatArray:
-    """Return the most that a use in each epoch but the last leaves at the epoch's end."""
-    steps = reach.size - length
-    kept = np.ones(steps // length)
-    most = np.zeros(steps // length)
-    for place in range(length - 1, -1, -1):
-        most = np.maximum(most, reach[place:steps:length] * kept)
-        kept = kept * slopes[place:steps:length]
-    return np.asarray(most)
-
-
-def _position_cost(
-    times: IntArray,
-    arrives: FloatArray,
-    left: FloatArray,
-    nu: FloatArray,
-    start: int,
-    diameter: float,
-) -> float:
-    """Pool blocks of (arrived, noise), the last ones of the run first, their ratios falling."""
-    if start >= times.size:
-        return math.inf
-    energy = (nu * left) ** 2
-    noise = np.add.reduceat(energy, times)
-    arrived = arrives * left[times]
-    if start >= 0:
-        # The program starts just after this use, from as far apart as the domain allows.
-        arrived[start], noise[start] = diameter * left[times[start]], _after(energy, times, start)
-    pools: list[tuple[float, float]] = []
-    first = max(start, 0)
-    for near, far in zip(arrived[first:][::-1].tolist(), noise[first:][::-1].tolist(), strict=True):
-        distance, room = near, far
-        while pools and distance * pools[-1][1] > pools[-1][0] * room:
-            distance, room = distance + pools[-1][0], room + pools.pop()[1]
-        pools.append((distance, room))
-    return math.fsum(s * s / w if w > 0 else math.inf for s, w in pools if s > 0)
-
-
-def _after(energy: FloatArray, times: IntArray, start: int) -> float:
-    """Return the noise after a use, up to the next one."""
-    end = int(times[start + 1]) if start + 1 < times.size else energy.size
-    return float(energy[int(times[start]) + 1 : end].sum())
-
-
-def _step_columns(
-    case: Case, losses: str, length: int
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return for every step c if another's turn, c if the record's, its reach, and the noise.
-
-    Reshuffled steps count as lacking one record, used or not.
-    """
-    run, loss = case.run, case.run.loss
-    assert loss is not None
-    always = _order(run) == "reshuffle"
-
-    @cache
-    def slope(eta: float, records: int, used: bool) -> float:
-        maps = StepLosses(loss, run.l2, least_share(run, records, used), 1.0)
-        return maps.slope(losses, eta, case.ledger)
-
-    found = stages(run)
-    counts = [stage.count for stage in found]
-
-    def column(value: Callable[[Stage], float]) -> FloatArray:
-        return np.repeat(np.array([value(stage) for stage in found]), counts)
-
-    def slopes(records: int, used: bool) -> FloatArray:
-        return column(lambda stage: slope(stage.eta, records, used))
-
-    ends_epoch = np.arange(run.steps) % length == length - 1
-    short, size = smallest_batch(run), int(run.batch_size)
-    others = np.where(ends_epoch, slopes(short, always), slopes(size, always))
-    own = np.where(ends_epoch, slopes(short, True), slopes(size, True))
-    reach = column(lambda stage: moved_by_record(run, stage.eta))
-    return others, own, reach, column(lambda stage: stage.nu)
-
-
-def _starts(case: Case, count: int) -> list[int]:
-    """Return after which use each position's program starts, -1 for the start of the run."""
-    if math.isinf(case.run.diameter):
-        return [-1] * count
-    found = reading.wholes(case.witness, "starts", most=_MOST_STEPS, least=-1)
-    case.ledger.require("starts", len(found) == count, f"{len(found)} of {count} positions")
-    return found

@@ -1,4 +1,4 @@
-"""Random batches on a narrow domain: what each step leaves of the hockey stick."""
+"""Random batches on a narrow domain: what each step leaves of the hockey stick, and its plateau."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ from dplateau.verify.claims import ROUNDED, Case, Derived
 from dplateau.verify.facts import (
     largest_share,
     least_share,
+    require_batches,
     require_cap,
+    require_constant,
     require_domain,
+    require_hidden,
+    require_neighbors,
     smallest_batch,
 )
 from dplateau.verify.one_use import HIDDEN, Lengths, lengths_of, noise_unit, require_run
-from dplateau.verify.precise import MP, Precise, epsilon_at
+from dplateau.verify.precise import MP, Precise, epsilon_at, up
 from dplateau.verify.walks import StepLosses
 
 
@@ -65,3 +69,22 @@ def _recursive(
         return limit + (q * near - limit) * (mixed - fresh) ** (case.run.steps - 1) + extra
 
     return delta
+
+
+def asoodeh_diaz_closed(case: Case) -> Derived:
+    """Derive the plateau of e <- (1-q) theta e + q theta, theta <= exp(-(eps/m - m/2)^2 / 2).
+
+    The plateau is below delta as soon as theta is below delta / (q + (1-q) delta).
+    """
+    run = case.run
+    require_hidden(run, case.ledger)
+    require_batches(run, case.ledger, FixedSize)
+    require_neighbors(run, case.ledger, "replace")
+    stage = require_constant(run, case.ledger)
+    require_domain(run, case.ledger)
+    assert run.loss is not None
+    moved = abs(1 - stage.eta * run.l2) * run.diameter + 2 * stage.eta * run.loss.lipschitz
+    m, q, delta = (MP.mpf(x) for x in (moved / stage.nu * ROUNDED, run.sampling_rate, case.delta))
+    theta = delta / (q + (1 - q) * delta)
+    epsilon = m * m / 2 + m * MP.sqrt(-2 * MP.log(theta))
+    return Derived(up(epsilon), f"one step is {float(m):.9g}-GDP, in fifty digits")

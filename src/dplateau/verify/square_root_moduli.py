@@ -1,8 +1,15 @@
-"""Poisson batches, records added or removed, any declared losses: shifts beside sampled steps."""
+"""Random batches and any declared losses: shifts absorb what earlier steps did, beside the samples.
+
+A record that joins or leaves shares a step's noise with the shift in one pair; for replaced records
+the noise is split between the two.
+"""
 
 from __future__ import annotations
 
-from dplateau.algorithms import Poisson
+import math
+from collections.abc import Callable
+
+from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
 from dplateau.verify import reading
 from dplateau.verify.claims import ROUNDED, Case, Derived, product_derived
 from dplateau.verify.composed import Rows
@@ -16,10 +23,12 @@ from dplateau.verify.facts import (
     require_hidden,
     require_neighbors,
 )
-from dplateau.verify.pairs import GaussianPair, LossPair, SampledPair
+from dplateau.verify.pairs import GaussianPair, LossPair, SampledPair, SwappedPair
 from dplateau.verify.report import Malformed
 from dplateau.verify.walks import Modulus, Program, StepLosses, Stretch, forward_distance
 
+# Swaps that differ by less than this are replaced by the largest of them.
+_ALIKE = math.log(1.001)
 # Shifts are taken this much larger than they are written, so that rounding leaves nothing over.
 _LARGER = 1 + 1e-9
 _MOST_STEPS = 10**6
@@ -93,3 +102,74 @@ def _constant_blocks(case: Case, last_steps: int) -> list[tuple[int, float]]:
     detail = f"covers {covered} of {last_steps} steps"
     case.ledger.require("plan length", covered == last_steps, detail)
     return found
+
+
+# --- replaced records: the noise is split -----------------------------------------------------
+
+
+def _require_replaced(case: Case, scheme: Scheme) -> Run:
+    require_hidden(case.run, case.ledger)
+    require_batches(case.run, case.ledger, scheme)
+    require_neighbors(case.run, case.ledger, "replace")
+    return case.run
+
+
+def fixed_size_modulus(case: Case) -> Derived:
+    """Derive batches of exactly b records; two swaps differ by what one more gradient does."""
+    run = _require_replaced(case, FixedSize)
+    return _split_derived(case, 1.0, lambda u: _gradient_gap(run, u))
+
+
+def poisson_replace_modulus(case: Case) -> Derived:
+    """Derive Poisson batches: a swap is the record's step against its replacement's."""
+    _require_replaced(case, Poisson)
+    return _split_derived(case, 0.0, lambda u: 0.0)
+
+
+def _gradient_gap(run: Run, u: float) -> float:
+    """Return min(2 L, M u, H u^p): how far a record's gradients at distance u lie apart."""
+    assert run.loss is not None
+    if u == 0:
+        return 0.0
+    gaps = [2 * run.loss.lipschitz, run.loss.smoothness * u]
+    if run.loss.holder is not None:
+        gaps.append(run.loss.holder[1] * u ** run.loss.holder[0])
+    return min(gaps)
+
+
+def _split_derived(case: Case, least: float, gap: Callable[[float], float]) -> Derived:
+    """Walk the plan; compose its Gaussian with the sampled swap of every step."""
+    run, witness, ledger = case.run, case.witness, case.ledger
+    stage = require_constant(run, ledger)
+    cap, extra = require_cap(case)
+    assert run.loss is not None
+    maps = StepLosses(run.loss, run.l2, least, largest_share(run, cap))
+    phi = maps.modulus(reading.word(witness, "losses"), stage.eta, ledger)
+    share = reading.number(witness, "swap_share")
+    ledger.require("split", 0 < share < 1, f"a share of {share:g} hides the swap")
+    unit, moved = stage.eta / run.batch_size * ROUNDED, moved_by_record(run, stage.eta)
+    swaps, squares = [], []
+    for count, u, shift in absorbing_walk(case, stage, phi):
+        # Where nothing is absorbed, all the noise hides the swap.
+        hidden = stage.nu * math.sqrt(share if shift else 1.0)
+        swaps.append(((moved + unit * gap(u)) / hidden * ROUNDED, count))
+        squares.append(count * (shift / stage.nu) ** 2 / (1 - share))
+    parts = _grouped(run.sampling_rate, swaps)
+    total = math.fsum(squares) * ROUNDED
+    if total > 0:
+        # Several small Gaussians in place of a large one need no wider grid than the swaps do.
+        smallest = run.sampling_rate * min(size for size, _ in swaps)
+        pieces = math.ceil(min(64.0, max(1.0, total / smallest**2)))
+        parts.append((GaussianPair(math.sqrt(total / pieces) * ROUNDED), pieces))
+    return product_derived(case, Rows.product(parts, extra))
+
+
+def _grouped(rate: float, swaps: list[tuple[float, int]]) -> list[tuple[LossPair, float]]:
+    """Return the pairs of all swaps, those that are nearly alike as the largest of them."""
+    found: list[tuple[float, int]] = []
+    for size, count in sorted(swaps, reverse=True):
+        if found and math.log(found[-1][0] / size) <= _ALIKE:
+            found[-1] = (found[-1][0], found[-1][1] + count)
+        else:
+            found.append((size, count))
+    return [(SwappedPair(rate, size), count) for size, count in found]

@@ -1,39 +1,30 @@
-"""Replaced records in random batches: one step's noise hides a swap and absorbs a shift at once.
-
-In batches of one size with contractive steps both are one pair, from an averaged start; with any
-other declared losses, and in Poisson batches, the noise is split between the two.
-"""
+"""Batches of one size, contractive steps: swaps and shifts in one pair, from an averaged start."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
+from dplateau.algorithms import FixedSize
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.verify import reading
 from dplateau.verify.claims import ROUNDED, Case, Derived, product_derived
 from dplateau.verify.coins import StartLaw, start_law
 from dplateau.verify.composed import Rows
 from dplateau.verify.facts import (
-    largest_share,
     least_share,
     moved_by_record,
     require_batches,
-    require_cap,
-    require_constant,
     require_hidden,
     require_neighbors,
     smallest_batch,
     stages,
 )
-from dplateau.verify.pairs import GaussianPair, LossPair, SwappedPair
+from dplateau.verify.pairs import LossPair, SwappedPair
 from dplateau.verify.report import Malformed
-from dplateau.verify.square_root_moduli import absorbing_walk
 from dplateau.verify.walks import CONTRACTION, Program, StepLosses, Stretch, forward_distance
 
 # Older uses than this many are charged as if all of them had happened.
@@ -46,18 +37,6 @@ _ROUNDING = 3e-10
 _UP = 1 + 1e-11
 # Starts, and (starts) x (steps), that are looked at.
 _MOST_STARTS, _MOST_WORK = 200, 10**7
-# Swaps that differ by less than this are replaced by the largest of them.
-_ALIKE = math.log(1.001)
-
-
-def _require_replaced(case: Case, scheme: Scheme) -> Run:
-    require_hidden(case.run, case.ledger)
-    require_batches(case.run, case.ledger, scheme)
-    require_neighbors(case.run, case.ledger, "replace")
-    return case.run
-
-
-# --- batches of one size, contractive steps ------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -71,7 +50,10 @@ class _Steps:
 
 def fixed_size_averaged(case: Case) -> Derived:
     """Compose the pairs of the last steps for every start, and average over the starts' law."""
-    run = _require_replaced(case, FixedSize)
+    run = case.run
+    require_hidden(run, case.ledger)
+    require_batches(run, case.ledger, FixedSize)
+    require_neighbors(run, case.ledger, "replace")
     last_steps = reading.whole(case.witness, "last_steps", 1)
     before = run.steps - last_steps
     case.ledger.require("last steps", before >= 0, f"{last_steps} of {run.steps} steps")
@@ -208,67 +190,3 @@ def _places(plan: object, steps: int, levels: int, name: str) -> IntArray:
     if sum(counts) != steps or max(places) >= levels:
         raise Malformed(f"{name} must give each of {steps} steps one of {levels} levels")
     return np.repeat(np.array(places, dtype=np.int64), counts)[::-1]
-
-
-# --- any declared losses: the noise is split -----------------------------------------------------
-
-
-def fixed_size_modulus(case: Case) -> Derived:
-    """Derive batches of exactly b records; two swaps differ by what one more gradient does."""
-    run = _require_replaced(case, FixedSize)
-    return _split_derived(case, 1.0, lambda u: _gradient_gap(run, u))
-
-
-def poisson_replace_modulus(case: Case) -> Derived:
-    """Derive Poisson batches: a swap is the record's step against its replacement's."""
-    _require_replaced(case, Poisson)
-    return _split_derived(case, 0.0, lambda u: 0.0)
-
-
-def _gradient_gap(run: Run, u: float) -> float:
-    """Return min(2 L, M u, H u^p): how far a record's gradients at distance u lie apart."""
-    assert run.loss is not None
-    if u == 0:
-        return 0.0
-    gaps = [2 * run.loss.lipschitz, run.loss.smoothness * u]
-    if run.loss.holder is not None:
-        gaps.append(run.loss.holder[1] * u ** run.loss.holder[0])
-    return min(gaps)
-
-
-def _split_derived(case: Case, least: float, gap: Callable[[float], float]) -> Derived:
-    """Walk the plan; compose its Gaussian with the sampled swap of every step."""
-    run, witness, ledger = case.run, case.witness, case.ledger
-    stage = require_constant(run, ledger)
-    cap, extra = require_cap(case)
-    assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, least, largest_share(run, cap))
-    phi = maps.modulus(reading.word(witness, "losses"), stage.eta, ledger)
-    share = reading.number(witness, "swap_share")
-    ledger.require("split", 0 < share < 1, f"a share of {share:g} hides the swap")
-    unit, moved = stage.eta / run.batch_size * ROUNDED, moved_by_record(run, stage.eta)
-    swaps, squares = [], []
-    for count, u, shift in absorbing_walk(case, stage, phi):
-        # Where nothing is absorbed, all the noise hides the swap.
-        hidden = stage.nu * math.sqrt(share if shift else 1.0)
-        swaps.append(((moved + unit * gap(u)) / hidden * ROUNDED, count))
-        squares.append(count * (shift / stage.nu) ** 2 / (1 - share))
-    parts = _grouped(run.sampling_rate, swaps)
-    total = math.fsum(squares) * ROUNDED
-    if total > 0:
-        # Several small Gaussians in place of a large one need no wider grid than the swaps do.
-        smallest = run.sampling_rate * min(size for size, _ in swaps)
-        pieces = math.ceil(min(64.0, max(1.0, total / smallest**2)))
-        parts.append((GaussianPair(math.sqrt(total / pieces) * ROUNDED), pieces))
-    return product_derived(case, Rows.product(parts, extra))
-
-
-def _grouped(rate: float, swaps: list[tuple[float, int]]) -> list[tuple[LossPair, float]]:
-    """Return the pairs of all swaps, those that are nearly alike as the largest of them."""
-    found: list[tuple[float, int]] = []
-    for size, count in sorted(swaps, reverse=True):
-        if found and math.log(found[-1][0] / size) <= _ALIKE:
-            found[-1] = (found[-1][0], found[-1][1] + count)
-        else:
-            found.append((size, count))
-    return [(SwappedPair(rate, size), count) for size, count in found]

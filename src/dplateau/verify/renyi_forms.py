@@ -1,31 +1,22 @@
-"""Statements of papers as they stand: Rényi forms of amplification by iteration, closed forms."""
+"""Rényi forms of amplification by iteration, as papers state them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from dplateau.algorithms import FixedSize, OnePass, Release
+from dplateau.algorithms import OnePass, Release
 from dplateau.verify import reading
 from dplateau.verify.claims import ROUNDED, Case, Derived
 from dplateau.verify.facts import (
     least_share,
     moved_by_record,
-    require_batches,
-    require_constant,
     require_contraction,
-    require_domain,
-    require_hidden,
-    require_neighbors,
     smallest_batch,
 )
-from dplateau.verify.iteration import (
-    cyclic_squares,
-    gd_bounded_squares,
-    gd_contraction_squares,
-    one_pass_squares,
-)
+from dplateau.verify.iteration import gd_bounded_squares, gd_contraction_squares
 from dplateau.verify.one_use import HIDDEN, STOPPED, require_noise, require_run
+from dplateau.verify.ordered import cyclic_squares, one_pass_squares
 from dplateau.verify.precise import MP, Precise, gaussian_run_epsilon, sampled_epsilon, up
 from dplateau.verify.walks import CONTRACTION, StepLosses
 
@@ -83,22 +74,3 @@ def _contractive_pass(case: Case, release: Release) -> tuple[Precise, float]:
     maps = StepLosses(run.loss, run.l2, least_share(run, smallest_batch(run), used=True), 1.0)
     square = (MP.mpf(moved_by_record(run, stage.eta)) / stage.nu) ** 2
     return square, maps.slope(CONTRACTION, stage.eta, case.ledger)
-
-
-def asoodeh_diaz_closed(case: Case) -> Derived:
-    """Derive the plateau of e <- (1-q) theta e + q theta, theta <= exp(-(eps/m - m/2)^2 / 2).
-
-    The plateau is below delta as soon as theta is below delta / (q + (1-q) delta).
-    """
-    run = case.run
-    require_hidden(run, case.ledger)
-    require_batches(run, case.ledger, FixedSize)
-    require_neighbors(run, case.ledger, "replace")
-    stage = require_constant(run, case.ledger)
-    require_domain(run, case.ledger)
-    assert run.loss is not None
-    moved = abs(1 - stage.eta * run.l2) * run.diameter + 2 * stage.eta * run.loss.lipschitz
-    m, q, delta = (MP.mpf(x) for x in (moved / stage.nu * ROUNDED, run.sampling_rate, case.delta))
-    theta = delta / (q + (1 - q) * delta)
-    epsilon = m * m / 2 + m * MP.sqrt(-2 * MP.log(theta))
-    return Derived(up(epsilon), f"one step is {float(m):.9g}-GDP, in fifty digits")
