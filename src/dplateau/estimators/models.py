@@ -143,7 +143,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     >>> model = PrivateLogisticRegression(
     ...     epsilon=1.0, classes=["no", "yes"], feature_bounds=(-1, 1)
     ... ).fit(X, y)
-    >>> model.predict([[0.5, 0.0], [-0.5, 0.0]]).tolist()
+    >>> model.predict(X[[0, -1]]).tolist()
     ['yes', 'no']
     >>> model.certificate_.claimed_epsilon <= 1.0
     True
