@@ -24,6 +24,7 @@ from dplateau import (
 )
 from dplateau.algorithms import Run
 from dplateau.bounds.registry import BOUNDS
+from dplateau.ground.shown import rounded_up
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 # The same run in words and in Python; numbers and names are meant to look alike.
@@ -158,10 +159,10 @@ def test_tables_show_every_bound_the_claim_and_what_it_rests_on() -> None:
     done = process("account", *words.split(), "--delta", "1e-5")
     assert (done.returncode, done.stderr) == (0, "")
     certificate = certify(run, 1e-5)
-    assert f"({certificate.claimed_epsilon:.6g}, 1e-05)-DP by" in done.stdout
+    assert f"({rounded_up(certificate.claimed_epsilon)}, 1e-05)-DP by" in done.stdout
     assert "rests on" in done.stdout
     assert "only the last iterate leaves" in done.stdout
-    assert f"{certificate.claimed_epsilon:.4f}" in done.stdout
+    assert rounded_up(certificate.claimed_epsilon, 5) in done.stdout
 
 
 def test_calibrate_in_words() -> None:

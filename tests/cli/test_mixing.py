@@ -29,7 +29,7 @@ def test_json_and_a_certificate_that_verifies(tmp_path: Path) -> None:
     assert written == found["certificate"]
     checked = process("verify", "mixing.json", folder=tmp_path)
     assert checked.returncode == 0
-    assert checked.stdout.startswith("verified, claimed total variation 0.0097")
+    assert checked.stdout.startswith("VERIFIED: total variation 0.0097")
     written["content"]["claim"]["total_variation"] /= 2
     (tmp_path / "altered.json").write_text(json.dumps(written), encoding="utf-8")
     assert dplateau("verify altered.json", tmp_path).returncode == 1

@@ -14,6 +14,7 @@ import pytest
 from dplateau import NoisyGD, certify
 from dplateau.bounds.registry import bound_named
 from dplateau.cli import main
+from forging import forged
 
 
 def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -71,11 +72,9 @@ def test_a_signed_certificate_is_accepted_from_its_signer_only(
 def test_a_signed_lie_does_not_verify(
     tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dplateau.ground.sealed import resealed
-
     found = json.loads(certificate.read_text())
-    found["content"]["claim"]["epsilon"] *= 0.5
-    certificate.write_text(json.dumps(resealed(found)))
+    half = found["content"]["claim"]["epsilon"] / 2
+    certificate.write_text(json.dumps(forged(found, claimed_epsilon=half)))
     key = str(tmp_path / "key.pem")
     assert run(["sign", str(certificate), "--key", key, "--new-key"], capsys)[0] == 0
     assert run(["verify", str(certificate), "--key", f"{key}.pub"], capsys)[0] == 1

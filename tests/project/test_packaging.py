@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import dplateau
+from dplateau.bounds.registry import BOUNDS, HISTORICAL
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src"
@@ -158,6 +159,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     }
     assert modules | {"dplateau/py.typed"} <= names
     assert {name.partition("/")[0] for name in names} == {"dplateau"}
+    pages = {bound.note for bound in (*BOUNDS, *HISTORICAL)} | {"docs/format.schema.json"}
+    assert {f"dplateau/{page}" for page in pages} <= names
     unwanted = re.compile(r"(^|/)(__pycache__|tests?|conftest|test_\w+)(/|\.)")
     assert [name for name in names if unwanted.search(name)] == []
 
@@ -177,7 +180,9 @@ def test_the_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path) -> N
     call(*pip, "--target", str(tmp_path), str(wheel))
     script = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import dplateau; "
-        "[getattr(dplateau, name) for name in dplateau.__all__]; print(dplateau.__file__)"
+        "[getattr(dplateau, name) for name in dplateau.__all__]; "
+        "from dplateau.report.explanation import note_text; "
+        "assert note_text('docs/theory/blocks.md'); print(dplateau.__file__)"
     )
     place = call(sys.executable, "-I", "-c", script).strip()
     assert Path(place).is_relative_to(tmp_path)

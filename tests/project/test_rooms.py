@@ -42,6 +42,7 @@ ROOMS = (
     "tables",
     "sampling",
     "plots",
+    "report",
     "__init__",
     "cli",
     "__main__",

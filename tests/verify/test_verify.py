@@ -282,7 +282,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_command_confirms(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert called(str(file)) == 0
-    assert capsys.readouterr().out.startswith("verified: cyclic_contraction")
+    assert capsys.readouterr().out.startswith("VERIFIED: epsilon ")
     assert called(str(file), "--json") == 0
     assert json.loads(capsys.readouterr().out)["ok"] is True
 

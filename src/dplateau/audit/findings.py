@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dplateau.audit.adversary import search_adversary
 from dplateau.errors import NotApplicable
 from dplateau.ground.sealed import AUDIT, Stamp, seal
+from dplateau.ground.shown import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from dplateau.audit.adversary import Effort
@@ -78,13 +79,13 @@ class Findings:
 
     def _rederived(self) -> str:
         value = self.verification.rederived_epsilon
-        return "?" if value is None else f"{value:.6g}"
+        return "?" if value is None else rounded_up(value)
 
     def _needed(self) -> str:
         if self.needed is None:
             return f"exact adversary: none known ({self.no_lower_bound})"
         ratio = "" if self.ratio is None else f"; the claim is {self.ratio:.4g} times that"
-        return f"exact adversary: epsilon is at least {self.needed:.6g}{ratio}"
+        return f"exact adversary: epsilon is at least {rounded_down(self.needed)}{ratio}"
 
     def _verdict(self) -> str:
         if not self.verification.ok:

@@ -31,6 +31,7 @@ from dplateau.audit.monte_carlo_rates import (
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.sealed import TRAINER_AUDIT, Stamp, from_text, open_sealed, seal, to_text
+from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ground.types import FloatArray
 
 Trainer = Callable[..., Any]
@@ -413,11 +414,13 @@ class AuditReport:
         """Say the verdict, what it rests on, and what it cannot say."""
         return "\n".join(
             [
-                f"{self.verdict}: claimed ({self.claimed_epsilon:.6g}, {self.claimed_delta:g})-DP, "
+                f"{self.verdict}: claimed ({rounded_up(self.claimed_epsilon)}, "
+                f"{rounded_up(self.claimed_delta)})-DP, "
                 f"{self.runs} runs on each of two neighbors, confidence {self.confidence:g}",
                 f"  {self._worst_line()}",
-                f"  epsilon is at least {self.epsilon_lower_bound:.4g} at delta "
-                f"{self.claimed_delta:g}; estimate (no bound): {self.gdp_estimate:.3g}-GDP",
+                f"  epsilon is at least {rounded_down(self.epsilon_lower_bound, 4)} at delta "
+                f"{rounded_up(self.claimed_delta)}; estimate (no bound): "
+                f"{self.gdp_estimate:.3g}-GDP",
                 f"  power: {self.power}",
             ]
         )
@@ -425,8 +428,11 @@ class AuditReport:
     def _worst_line(self) -> str:
         worst = self.worst
         counts = f"{worst.hits_data} and {worst.hits_neighbor} of {self.tested} tested runs"
-        proved = f"delta is at least {worst.proved_delta:.4g}, claimed {worst.claimed_delta:.4g}"
+        proved = (
+            f"delta is at least {rounded_down(worst.proved_delta, 4)}, claimed "
+            f"{rounded_up(worst.claimed_delta, 4)}"
+        )
         return (
             f"worst threshold, exceeded in {counts} with and without the record: "
-            f"at epsilon {worst.epsilon:.3g} {proved}"
+            f"at epsilon {rounded_up(worst.epsilon, 3)} {proved}"
         )

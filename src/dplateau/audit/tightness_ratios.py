@@ -18,6 +18,7 @@ from dplateau.audit.adversary import Effort, search_adversary
 from dplateau.audit.problems import LowerBound, WalkProblem
 from dplateau.certificates import Certificate, epsilon_over_steps
 from dplateau.errors import NotApplicable
+from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
 # A claim within this factor of the lower bound cannot be improved: no need to search on.
@@ -63,9 +64,9 @@ class Tightness:
 
     def __str__(self) -> str:
         """Show both numbers and their ratio in one line."""
-        needed = f"at least {self.lower.epsilon:.4g} is needed"
+        needed = f"at least {rounded_down(self.lower.epsilon, 4)} is needed"
         return (
-            f"{self.bound} claims {self.upper:.4g} at delta {self.delta:g}, {needed} "
+            f"{self.bound} claims {rounded_up(self.upper, 4)} at delta {self.delta:g}, {needed} "
             f"(ratio {self.ratio:.3f})"
         )
 

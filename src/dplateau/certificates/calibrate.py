@@ -15,6 +15,7 @@ from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_down, rounded_up
 
 VARIED = ("noise", "l2", "steps", "learning_rate", "batch_size")
 # Runs longer than this are never planned; meeting the target here is reported as "unlimited".
@@ -42,7 +43,10 @@ class Calibration:
 
     def __str__(self) -> str:
         """Show the value found and the claim."""
-        shown = "unlimited" if self.unlimited else f"{self.value:.6g}"
+        # Towards more privacy: whoever types the number shown gets no less than was claimed.
+        rounded = rounded_down if self.varied == "learning_rate" else rounded_up
+        shown = f"{self.value:g}" if self.varied in ("steps", "batch_size") else rounded(self.value)
+        shown = "unlimited" if self.unlimited else shown
         return f"{self.varied} = {shown}: {self.certificate}"
 
 

@@ -16,6 +16,7 @@ from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.sealed import CERTIFICATE, Kind, Stamp, from_text, open_sealed, seal, to_text
+from dplateau.ground.shown import rounded_up
 
 if TYPE_CHECKING:
     from dplateau.verify import Verification
@@ -29,8 +30,8 @@ class Claim:
     delta: float
 
     def __str__(self) -> str:
-        """Show both numbers."""
-        return f"({self.epsilon:.6g}, {self.delta:g})-DP"
+        """Show both numbers, rounded up."""
+        return f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP"
 
 
 @dataclass(frozen=True, kw_only=True)

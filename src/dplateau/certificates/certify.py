@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dplateau.algorithms import Run
-from dplateau.bounds.base import Bound, Witness
+from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.compositions import base_assumptions
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate, Claim
@@ -109,7 +109,7 @@ def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certi
                 run=run,
                 bound=finding.bound.name,
                 witness=finding.witness,
-                assumptions=(*base_assumptions(run), *finding.bound.assumptions_for(run)),
+                assumptions=assumptions_of(run, finding.bound),
             )
     reasons = "; ".join(f"{finding.bound.title} {finding.reason}" for finding in findings)
     if delta == 0:
@@ -118,6 +118,15 @@ def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certi
             f"({reasons})"
         )
     raise NotApplicable(f"no bound applies: {reasons}")
+
+
+def assumptions_of(run: Run, bound: Bound) -> tuple[Assumption, ...]:
+    """Return all that a claim about ``run`` by this bound rests on.
+
+    A bound that covers the release of every iterate does not rest on hiding them.
+    """
+    shown = run if bound.hidden_state else run.replace(release="all")
+    return (*base_assumptions(shown), *bound.assumptions_for(run))
 
 
 def comparison_of(run: Run, delta: float, findings: Sequence[Finding]) -> Comparison:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dplateau.algorithms import Run
+from dplateau.ground.shown import rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +74,7 @@ class Comparison:
     def __str__(self) -> str:
         """Show a plain-text table."""
         width = max(len(row.title) for row in self.rows)
-        lines = [f"{'bound':<{width}}  {'epsilon':>10}  at delta = {self.delta:g}"]
+        lines = [f"{'bound':<{width}}  {'epsilon':>10}  at delta = {rounded_up(self.delta)}"]
         lines += [f"{row.title:<{width}}  {_shown(row):>10}  {_note(row)}" for row in self.rows]
         return "\n".join(lines)
 
@@ -83,12 +84,14 @@ class Comparison:
             f"<td>{html.escape(_note(row))}</td></tr>"
             for row in self.rows
         )
-        head = f"<tr><th>bound</th><th>epsilon at delta = {self.delta:g}</th><th></th></tr>"
+        head = (
+            f"<tr><th>bound</th><th>epsilon at delta = {rounded_up(self.delta)}</th><th></th></tr>"
+        )
         return f"<table>{head}{cells}</table>"
 
 
 def _shown(row: ComparisonRow) -> str:
-    return "-" if row.epsilon is None else f"{row.epsilon:.6g}"
+    return "-" if row.epsilon is None else rounded_up(row.epsilon)
 
 
 def _note(row: ComparisonRow) -> str:

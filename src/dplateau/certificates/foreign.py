@@ -20,6 +20,7 @@ from dplateau.curves import (
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.sealed import FOREIGN, Stamp, from_text, open_sealed, seal, to_text
+from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray
 
 NEIGHBORS = ("add_remove", "replace")
@@ -56,10 +57,10 @@ class ForeignPart:
     def words(self) -> str:
         """The stated privacy, in words."""
         if isinstance(self.curve, GaussianCurve):
-            return f"{self.curve.mu:.6g}-GDP"
+            return f"{rounded_up(self.curve.mu)}-GDP"
         pair = self.curve.pair
         if len(pair.epsilons) == 2:
-            return f"({pair.epsilons[1]:.6g}, {pair.deltas[1]:.6g})-DP"
+            return f"({rounded_up(pair.epsilons[1])}, {rounded_up(pair.deltas[1])})-DP"
         return f"a table of {len(pair.epsilons)} rows of (epsilon, delta)"
 
     def to_dict(self) -> dict[str, Any]:

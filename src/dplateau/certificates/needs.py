@@ -10,6 +10,7 @@ from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.certificates.calibrate import calibrate
 from dplateau.errors import NotApplicable
+from dplateau.ground.shown import rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +51,7 @@ class NoiseNeeds:
         width = max(len(row.title) for row in self.rows)
         lines = [f"{'bound':<{width}}  {self.convention:>16}  ratio to the least"]
         for row in self.rows:
-            shown = "-" if row.noise is None else f"{row.noise:.6g}"
+            shown = "-" if row.noise is None else rounded_up(row.noise)
             note = row.reason if row.ratio is None else f"{row.ratio:.4g}"
             lines.append(f"{row.title:<{width}}  {shown:>16}  {note}")
         return "\n".join(lines)

@@ -19,6 +19,7 @@ from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file
 from dplateau.cli.progress import progress_bar
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.shown import rounded_up
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ def _claim(run: Run | Path, delta: float | None) -> tuple[Certificate, Verificat
     certificate = Certificate.from_dict(found)
     if delta is not None and delta != certificate.claimed_delta:
         raise InvalidInput(
-            f"{run} claims delta {certificate.claimed_delta:g}, not {delta:g}; leave --delta out"
+            f"{run} claims delta {rounded_up(certificate.claimed_delta)}, not {delta:g}; "
+            "leave --delta out"
         )
     return certificate, verify(found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +15,16 @@ from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.cli.report import (
+    EXPLAIN_EXAMPLE,
+    REPORT_EXAMPLE,
+    VERIFY_EXAMPLE,
+    explain_command,
+    report_command,
+    verify_command,
+)
 from dplateau.cli.sign import EXAMPLE as SIGN_EXAMPLE
-from dplateau.cli.sign import sign_command, signature_check
+from dplateau.cli.sign import sign_command
 from dplateau.cli.train import (
     PREDICT_EXAMPLE,
     SCHEMA_EXAMPLE,
@@ -26,8 +33,7 @@ from dplateau.cli.train import (
     schema_command,
     train_command,
 )
-from dplateau.ground.files import read_text, write_whole
-from dplateau.ground.sealed import MIXING
+from dplateau.ground.files import write_whole
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -152,33 +158,12 @@ app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
 app.command(name="sign", epilog=SIGN_EXAMPLE)(sign_command)
+app.command(name="verify", epilog=VERIFY_EXAMPLE)(verify_command)
+app.command(name="explain", epilog=EXPLAIN_EXAMPLE)(explain_command)
+app.command(name="report", epilog=REPORT_EXAMPLE)(report_command)
 app.command(name="train", epilog=TRAIN_EXAMPLE)(train_command)
 app.command(name="predict", epilog=PREDICT_EXAMPLE)(predict_command)
 app.command(name="schema", epilog=SCHEMA_EXAMPLE)(schema_command)
-
-
-@app.command(name="verify", epilog="Example: `dplateau verify certificate.json`")
-def verify_command(
-    file: Annotated[Path, typer.Argument(help="A certificate, as JSON.", show_default=False)],
-    key: Annotated[
-        Path | None, typer.Option(help="Public key whose owner must have signed the file.")
-    ] = None,
-    json: Json = False,
-) -> None:
-    """Re-derive a certificate's claim by independent code; exit code 1 if it does not hold."""
-    from dplateau.verify import read_certificate, verify, verify_mixing
-
-    found = read_certificate(read_text(file))
-    verdict = verify_mixing(found) if found["kind"] == MIXING.name else verify(found)
-    if key is not None:
-        signed = signature_check(file, key)
-        verdict = replace(verdict, ok=verdict.ok and signed.ok, checks=(signed, *verdict.checks))
-    if json:
-        _print_json(verdict.to_dict())
-    else:
-        typer.echo(str(verdict))
-    if not verdict.ok:
-        raise typer.Exit(1)
 
 
 def _both(

@@ -11,6 +11,7 @@ from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates.certify import certificate_of, comparison_of, survey
 from dplateau.cli import show
 from dplateau.errors import MissingExtra
+from dplateau.ground.shown import rounded_up
 
 DELTA = 1e-5
 HIDDEN_STEPS = 4000
@@ -84,7 +85,7 @@ def _row(name: str, accuracy: float, model: Any) -> tuple[str, ...]:
     findings = survey(model.plan_.run, DELTA, accountants)
     charged = {finding.bound.name: finding.epsilon for finding in findings}
     numbers = [model.certificate_.claimed_epsilon, *(charged[bound] for bound in IN_USE)]
-    return name, f"{accuracy:.3f}", *("-" if e is None else f"{e:.3f}" for e in numbers)
+    return name, f"{accuracy:.3f}", *("-" if e is None else rounded_up(e, 4) for e in numbers)
 
 
 def account_demo() -> None:
@@ -100,8 +101,8 @@ def account_demo() -> None:
     show.show_comparison(comparison_of(run, DELTA, applicable), certificate)
     released = min(f.epsilon for f in applicable if f.epsilon and not f.bound.hidden_state)
     show.console.print(
-        f"The best accountant that charges for every iterate reports {released:.3f}; "
-        f"hiding the iterates gives [bold]{certificate.claimed_epsilon:.3f}[/bold], "
+        f"The best accountant that charges for every iterate reports {rounded_up(released, 4)}; "
+        f"hiding the iterates gives [bold]{rounded_up(certificate.claimed_epsilon, 4)}[/bold], "
         f"{released / certificate.claimed_epsilon:.1f} times less for the same noise.",
         soft_wrap=True,
     )

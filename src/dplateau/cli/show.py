@@ -9,20 +9,21 @@ from rich.markup import escape
 from rich.table import Table
 
 from dplateau.certificates import Calibration, Certificate, Comparison
+from dplateau.ground.shown import rounded_up
 
 console = Console(highlight=False)
 
 
 def show_comparison(comparison: Comparison, certificate: Certificate) -> None:
     """Print every bound, the chosen one marked."""
-    table = Table(title=f"epsilon at delta = {comparison.delta:g}", title_justify="left")
+    table = Table(title=f"epsilon at delta = {rounded_up(comparison.delta)}", title_justify="left")
     table.add_column("bound")
     table.add_column("epsilon", justify="right")
     table.add_column("state")
     table.add_column("source, or why not", overflow="fold")
     for row in comparison.rows:
         chosen = row.bound == certificate.bound
-        epsilon = "-" if row.epsilon is None else f"{row.epsilon:.4f}"
+        epsilon = "-" if row.epsilon is None else rounded_up(row.epsilon, 5, padded=True)
         note = row.citation if row.reason is None else row.reason
         if not row.sound:
             note = f"(historical, not a claim) {note}"

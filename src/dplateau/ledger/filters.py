@@ -14,7 +14,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar
@@ -37,6 +36,7 @@ from dplateau.curves import (
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray
 from dplateau.numerics import normal
 from dplateau.numerics.solve import UNIT_ROUNDOFF, largest_where
@@ -51,7 +51,6 @@ _AS_GOOD = 1e-3
 _AMOUNT_RTOL = 1e-9
 _SUMS_UP = 1 + 1e-12
 _ERROR = 8 * UNIT_ROUNDOFF
-_FOUR_DIGITS_UP = Context(prec=4, rounding=ROUND_CEILING)
 
 
 @dataclass(frozen=True)
@@ -247,7 +246,7 @@ class GaussianFilter(Filter):
 
     def words(self, amount: float) -> str:
         """Return the distance of the two Gaussian laws."""
-        return f"mu {rounded_up(math.sqrt(amount))}"
+        return f"mu {rounded_up(math.sqrt(amount), 4)}"
 
 
 @dataclass(frozen=True)
@@ -293,7 +292,7 @@ class RenyiFilter(Filter):
 
     def words(self, amount: float) -> str:
         """Return the divergence and its order."""
-        return f"Rényi {rounded_up(amount)} (order {self.order:g})"
+        return f"Rényi {rounded_up(amount, 4)} (order {self.order:g})"
 
 
 class PureFilter(Filter):
@@ -327,7 +326,7 @@ class PureFilter(Filter):
 
     def words(self, amount: float) -> str:
         """Return the epsilon."""
-        return f"epsilon {rounded_up(amount)}"
+        return f"epsilon {rounded_up(amount, 4)}"
 
 
 @dataclass(frozen=True)
@@ -452,15 +451,6 @@ def left_of(limit: float, spent: Fraction) -> float:
     nearest = float(rest)
     below = nearest if exact(nearest) <= rest else math.nextafter(nearest, -math.inf)
     return max(0.0, below)
-
-
-def rounded_up(value: float) -> str:
-    """Return four digits of a number, never less than it.
-
-    >>> rounded_up(0.12341), rounded_up(2.0)
-    ('0.1235', '2')
-    """
-    return f"{float(_FOUR_DIGITS_UP.create_decimal(repr(float(value)))):.4g}"
 
 
 def _masses(law: Law, delta: float) -> tuple[FloatArray, FloatArray, float]:

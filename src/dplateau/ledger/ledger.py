@@ -20,6 +20,7 @@ from dplateau.certificates.composition import Composition, Part
 from dplateau.certificates.foreign import law_to_dict, unit_of
 from dplateau.errors import InvalidInput, NotApplicable, SpendRefused
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_up
 from dplateau.ledger.accounts import (
     Account,
     Entry,
@@ -30,7 +31,7 @@ from dplateau.ledger.accounts import (
     words_of,
 )
 from dplateau.ledger.book import Book
-from dplateau.ledger.filters import Release, Terms, release_of, rounded_up
+from dplateau.ledger.filters import Release, Terms, release_of
 from dplateau.numerics.solve import smallest_where
 
 # Ledgers that are in force in this process, the innermost last. Every thread sees them: a fit that
@@ -166,8 +167,8 @@ class Ledger:
         if planned and terms is None:
             together = compose(list(planned), budget.delta).claimed_epsilon
             raise SpendRefused(
-                f"the plan was refused: its parts cost epsilon {rounded_up(together)} together at "
-                f"delta {budget.delta:g}, and the budget is {budget.epsilon:g}"
+                f"the plan was refused: its parts cost epsilon {rounded_up(together, 4)} together "
+                f"at delta {budget.delta:g}, and the budget is {budget.epsilon:g}"
             )
         content = {
             **settings.to_dict(),
@@ -350,7 +351,7 @@ def _payment(
             budget = account.settings.budget
             epsilon = release.curve.epsilon(budget.delta)
             return (
-                f"it costs epsilon {rounded_up(epsilon)} or more at delta {budget.delta:g}, and "
+                f"it costs epsilon {rounded_up(epsilon, 4)} or more at delta {budget.delta:g}, and "
                 f"the whole budget is {budget.epsilon:g}"
             )
         return {"cost": None, "terms": terms.to_dict(), "law": law}
@@ -485,7 +486,7 @@ def _cheapest(start: Calibration, account: Account) -> Calibration:
         low, high = high, high * 1.1
     else:
         raise NotApplicable(
-            f"no noise up to {rounded_up(start.value * high)} fits into what is left"
+            f"no noise up to {rounded_up(start.value * high, 4)} fits into what is left"
         )
     if high == 1.0:  # what is guessed from the middle of a law may be more than the law needs
         while low > 1e-3 and fits(low / 1.1):

@@ -13,6 +13,7 @@ from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_up
 from dplateau.losses import Loss
 from dplateau.planning.forecast import Forecast, Model, forecast, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
@@ -56,7 +57,7 @@ class Plan:
         return (
             *found,
             f"the model will hardly work: with n = {self.run.n} records at epsilon = "
-            f"{claim.claimed_epsilon:.3g} its scores are expected to miss by "
+            f"{rounded_up(claim.claimed_epsilon, 3)} its scores are expected to miss by "
             f"{min(1.0, self.expected.share):.0%} of their spread (a constant misses by 100%); it "
             "takes more records, a larger epsilon or fewer features",
         )

@@ -12,4 +12,8 @@ from .sampling import (
     MixingDisplay as MixingDisplay,
     TraceDisplay as TraceDisplay,
 )
-from .tradeoff import AuditDisplay as AuditDisplay, TradeoffDisplay as TradeoffDisplay
+from .tradeoff import (
+    AuditDisplay as AuditDisplay,
+    EpsilonOverDeltaDisplay as EpsilonOverDeltaDisplay,
+    TradeoffDisplay as TradeoffDisplay,
+)

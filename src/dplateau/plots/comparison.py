@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dplateau.certificates import Comparison, ComparisonRow
+from dplateau.ground.shown import rounded_up
 from dplateau.plots.canvas import Display
 from dplateau.plots.lines import HOLDS_HIDDEN, HOLDS_RELEASED, QUIET, draw_frame, place_key
-from dplateau.plots.words import in_short, rounded_up, wrapped
+from dplateau.plots.words import in_short, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,7 +70,7 @@ class ComparisonDisplay(Display):
         first = place == 0
         ax.barh(place, max(value - start, 0.0), left=start, height=0.66, color=_colour(row))
         ax.annotate(
-            rounded_up(value, 4),
+            rounded_up(value, 4, padded=True),
             xy=(max(value, start), place),
             xytext=(4, 0),
             textcoords="offset points",

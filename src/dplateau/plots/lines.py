@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplateau.audit.lower_curves import LowerPoints
+from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.plots.words import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -181,7 +181,7 @@ def draw_line(ax: Axes, x: IntArray, y: FloatArray, name: str, look: Look) -> En
         zorder=look.layer,
     )
     end = last_finite(y)
-    return EndLabel(end, f"{name}  {rounded_up(end)}", look.colour)
+    return EndLabel(end, f"{name}  {rounded_up(end, 3, padded=True)}", look.colour)
 
 
 def with_best_bold(labels: Sequence[EndLabel], values: Sequence[FloatArray]) -> list[EndLabel]:
@@ -211,7 +211,7 @@ def draw_lower(ax: Axes, lower: LowerPoints) -> list[EndLabel]:
         name = ax.text(0.985, 0.025, FORBIDDEN, transform=ax.transAxes, ha="right", va="bottom")
         name.set(fontsize=8.5, fontstyle="italic", color=QUIET, zorder=1)
     end = float(lower.epsilon[-1])
-    text = f"{LOWER_NAME}  {rounded_down(end)}"
+    text = f"{LOWER_NAME}  {rounded_down(end, 3, padded=True)}"
     if lower.at[-1] >= ax.get_xlim()[1]:
         return [EndLabel(end, text, LOWER)]
     # The last point lies inside the picture: name it where it is.

@@ -11,6 +11,7 @@ from dplateau.audit.lower_curves import LowerPoints, lower_at
 from dplateau.certificates.curve_table import CurveTable
 from dplateau.certificates.per_record import LossPerRecord
 from dplateau.errors import InvalidInput
+from dplateau.ground.shown import rounded_up
 from dplateau.plots.canvas import Display
 from dplateau.plots.lines import (
     EndLabel,
@@ -24,7 +25,7 @@ from dplateau.plots.lines import (
     with_best_bold,
     write_end_labels,
 )
-from dplateau.plots.words import in_short, rounded_up, wrapped
+from dplateau.plots.words import in_short, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,4 +119,4 @@ class RecordDisplay(Display):
 def _draw_level(ax: Axes, value: float, name: str, colour: str, dashes: Any) -> EndLabel:
     """Draw what holds for every record across all positions."""
     ax.axhline(value, label=name, color=colour, linestyle=dashes, linewidth=1.8)
-    return EndLabel(value, f"{name}  {rounded_up(value)}", colour)
+    return EndLabel(value, f"{name}  {rounded_up(value, 3, padded=True)}", colour)

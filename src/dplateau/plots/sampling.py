@@ -11,10 +11,11 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.errors import InvalidInput
+from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.lines import LOWER, QUIET, EndLabel, draw_frame, looks, write_end_labels
-from dplateau.plots.words import in_short, rounded_up, wrapped
+from dplateau.plots.words import in_short, wrapped
 from dplateau.sampling import Samples, block_tv_over_steps, theorem_4_2_over_steps, tv_over_steps
 
 if TYPE_CHECKING:
@@ -94,7 +95,12 @@ class MixingDisplay(Display):
             )
             end = float(line[known][-1])
             labels.append(
-                EndLabel(end, f"{name}  {rounded_up(end)}", look.colour, name == _NAMES[0])
+                EndLabel(
+                    end,
+                    f"{name}  {rounded_up(end, 3, padded=True)}",
+                    look.colour,
+                    name == _NAMES[0],
+                )
             )
         self._mark_target(ax)
         draw_frame(

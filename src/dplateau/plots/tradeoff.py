@@ -9,12 +9,13 @@ import numpy as np
 
 from dplateau.audit.monte_carlo import AuditReport
 from dplateau.audit.monte_carlo_rates import Claim
-from dplateau.certificates import Certificate
+from dplateau.certificates import Certificate, Composition
 from dplateau.errors import InvalidInput
+from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.plots.canvas import Display
 from dplateau.plots.lines import FORBIDDEN_AREA, LOWER, QUIET, draw_frame, looks
-from dplateau.plots.words import in_short, rounded_down, rounded_up, wrapped
+from dplateau.plots.words import in_short, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,17 +35,18 @@ class TradeoffDisplay(Display):
     title: str
 
     @classmethod
-    def from_certificate(cls, certificate: Certificate, points: int = 65) -> TradeoffDisplay:
+    def from_certificate(
+        cls, certificate: Certificate | Composition, points: int = 65
+    ) -> TradeoffDisplay:
         """Evaluate the certificate's own curve, more densely towards its steep end."""
         if points < 3:
             raise InvalidInput(f"a curve needs at least 3 points; got {points}")
         # Quadratic spacing: half of the points lie in the first quarter.
         alpha = np.linspace(0.0, 1.0, points) ** 2
         beta = np.array([certificate.tradeoff(float(rate)) for rate in alpha])
-        epsilon = rounded_up(certificate.claimed_epsilon, 4)
-        claim = f"epsilon {epsilon} at delta {certificate.claimed_delta:g}"
-        label = f"{certificate.theorem.title}\n({claim})"
-        return cls(alpha, beta, label, in_short(certificate.run, length=True))
+        epsilon = rounded_up(certificate.claimed_epsilon, 4, padded=True)
+        claim = f"epsilon {epsilon} at delta {rounded_up(certificate.claimed_delta)}"
+        return cls(alpha, beta, f"{_proof(certificate)}\n({claim})", _subject(certificate))
 
     @property
     def size(self) -> tuple[float, float]:
@@ -70,6 +72,56 @@ class TradeoffDisplay(Display):
         ax.legend(loc="upper right", frameon=False, fontsize=8.5)
         if float(np.interp(0.36, self.alpha, self.beta)) > 0.1:
             ax.text(0.04, 0.04, "no attack reaches here", fontsize=8.5, style="italic", color=QUIET)
+
+
+def _proof(claimed: Certificate | Composition) -> str:
+    return claimed.theorem.title if isinstance(claimed, Certificate) else claimed.method
+
+
+def _subject(claimed: Certificate | Composition) -> str:
+    if isinstance(claimed, Certificate):
+        return in_short(claimed.run, length=True)
+    return f"{len(claimed.parts)} releases together"
+
+
+@dataclass(frozen=True, eq=False)
+class EpsilonOverDeltaDisplay(Display):
+    """The epsilon that one proof gives at every delta, and the one that is claimed."""
+
+    deltas: FloatArray
+    epsilons: FloatArray
+    claim: tuple[float, float]
+    title: str
+
+    @classmethod
+    def from_certificate(
+        cls, certificate: Certificate | Composition, points: int = 41
+    ) -> EpsilonOverDeltaDisplay:
+        """Evaluate the certificate's own curve around the claimed delta."""
+        delta = certificate.claimed_delta
+        low = min(delta, 1e-5) * 1e-5 if delta > 0 else 1e-10
+        deltas = np.geomspace(low, max(1e-2, min(0.5, 10 * delta)), points)
+        epsilons = np.array([certificate.curve.epsilon(float(value)) for value in deltas])
+        claim = (certificate.claimed_epsilon, delta)
+        return cls(deltas, epsilons, claim, _subject(certificate))
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the curve and mark the claim."""
+        look = looks([True], [0.0])[0]
+        ax.set_xscale("log")
+        ax.plot(self.deltas, self.epsilons, color=look.colour, lw=2.4)
+        epsilon, delta = self.claim
+        if delta > 0:
+            ax.plot([delta], [epsilon], "o", color=look.colour, markersize=7)
+            ax.annotate(
+                f"claimed: {rounded_up(epsilon, 4, padded=True)} at {rounded_up(delta)}",
+                xy=(delta, epsilon),
+                xytext=(10, 8),
+                textcoords="offset points",
+                fontsize=9,
+            )
+        ax.set_ylim(bottom=0)
+        draw_frame(ax, wrapped(self.title), "delta", "epsilon")
 
 
 _ALARM = "#D55E00"
@@ -100,8 +152,9 @@ class AuditDisplay(Display):
         claim = (certificate.claimed_epsilon, certificate.claimed_delta)
         if claim != (report.claimed_epsilon, report.claimed_delta):
             raise InvalidInput(
-                f"the report is about a claim of epsilon {report.claimed_epsilon:g} at delta "
-                f"{report.claimed_delta:g}; the certificate claims {claim[0]:g} at {claim[1]:g}"
+                f"the report is about a claim of epsilon {rounded_up(report.claimed_epsilon)} at "
+                f"delta {rounded_up(report.claimed_delta)}; the certificate claims "
+                f"{rounded_up(claim[0])} at {rounded_up(claim[1])}"
             )
         alpha = np.linspace(0.0, 1.0, points) ** 2
         return cls(
@@ -112,10 +165,10 @@ class AuditDisplay(Display):
             most_false_alarms=np.array([p.most_neighbor for p in report.points]),
             most_misses=np.array([1 - p.least_data for p in report.points]),
             violated=np.array([p.violated for p in report.points]),
-            label=f"claim: epsilon {rounded_up(claim[0], 4)} at delta {claim[1]:g}",
+            label=f"claim: epsilon {rounded_up(claim[0], 4, padded=True)} at delta {claim[1]:g}",
             title=f"Claim {report.verdict}: {report.runs} runs on each of two neighbours, "
             f"confidence {report.confidence:g}\n"
-            f"epsilon is at least {rounded_down(report.epsilon_lower_bound)} "
+            f"epsilon is at least {rounded_down(report.epsilon_lower_bound, 3, padded=True)} "
             f"at delta {claim[1]:g}",
         )
 

@@ -1,10 +1,9 @@
-"""Runs and numbers in few words, for titles and labels."""
+"""Runs in few words, for titles and labels."""
 
 from __future__ import annotations
 
 import math
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from dplateau.algorithms import (
     AllIterates,
@@ -33,33 +32,6 @@ _NOISES = {
     "noise_std": "noise std",
     "iterate_std": "iterate noise std",
 }
-
-
-def rounded_up(value: float, digits: int = 3) -> str:
-    """Return an upper bound in a few digits, never below its value.
-
-    >>> rounded_up(28032.68), rounded_up(1310.2), rounded_up(2.9341), rounded_up(2.0)
-    ('2.81e+04', '1320', '2.94', '2.00')
-    """
-    return _rounded(value, digits, ROUND_CEILING)
-
-
-def rounded_down(value: float, digits: int = 3) -> str:
-    """Return a lower bound in a few digits, never above its value.
-
-    >>> rounded_down(2.9349)
-    '2.93'
-    """
-    return _rounded(value, digits, ROUND_FLOOR)
-
-
-def _rounded(value: float, digits: int, direction: str) -> str:
-    if not math.isfinite(value):
-        return "none"
-    number = float(Context(prec=digits, rounding=direction).create_decimal(repr(value)))
-    if 10**digits <= number < 1e4:
-        return f"{number:.0f}"
-    return f"{number:#.{digits}g}".rstrip(".")
 
 
 def in_short(run: Run, *, length: bool = False) -> str:

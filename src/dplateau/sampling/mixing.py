@@ -15,6 +15,7 @@ from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.sealed import MIXING, Stamp, from_text, open_sealed, seal, to_text
+from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.numerics.solve import exp_up, log_add_exp, round_up
@@ -118,8 +119,8 @@ class MixingCertificate:
         parts = " and ".join(f"{count} of {steps}" for count, steps in self.blocks)
         sizes = f"{parts} steps" if sum(count for count, _ in self.blocks) > 1 else "one"
         return (
-            f"total variation at most {self.claimed_tv:.4g} after {self.steps} steps from any "
-            f"start (blocks: {sizes})"
+            f"total variation at most {rounded_up(self.claimed_tv, 4)} after {self.steps} steps "
+            f"from any start (blocks: {sizes})"
         )
 
 

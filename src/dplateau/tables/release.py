@@ -23,6 +23,7 @@ from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
+from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import BoolArray
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
@@ -104,7 +105,7 @@ class Release:
             found = self.evaluation
             lines.append(
                 f"  a noisy {found.metric} on {found.rows} held-out rows: {found.value:.4f} "
-                f"(noise deviation {found.noise_std:.4f}), at epsilon {found.epsilon:g}"
+                f"(noise deviation {found.noise_std:.4f}), at epsilon {rounded_up(found.epsilon)}"
             )
         if public_score is not None:
             name = "R^2" if self.model.classes is None else "accuracy"

@@ -26,6 +26,7 @@ from dplateau.algorithms import (
 )
 from dplateau.errors import DplateauError
 from dplateau.ground.sealed import MIXING
+from dplateau.ground.shown import rounded_up
 from dplateau.verify import reading
 from dplateau.verify.facts import Stage, require_usual_rate, stages
 from dplateau.verify.precise import MP, Precise
@@ -55,7 +56,7 @@ class MixingVerification:
         what = "verified" if self.ok else "NOT verified"
         for name, value in (("claimed", self.claimed_tv), ("re-derived", self.rederived_tv)):
             if value is not None:
-                what += f", {name} total variation {value:.6g}"
+                what += f", {name} total variation {rounded_up(value)}"
         lines = [f"  {'ok  ' if c.ok else 'FAIL'} {c.name}: {c.detail}" for c in self.checks]
         return "\n".join([what, *lines])
 
@@ -86,7 +87,7 @@ def _opened(found: Any, ledger: Ledger) -> tuple[float, Run, dict[str, Any]]:
     content = reading.require_envelope(found, MIXING, ledger)
     claim = reading.record(content, "claim")
     claimed = reading.number(claim, "total_variation")
-    ledger.require("claim", 0 <= claimed <= 1, f"total variation {claimed:.9g}")
+    ledger.require("claim", 0 <= claimed <= 1, f"total variation {rounded_up(claimed, 9)}")
     reading.assumptions(content)
     reading.word(content, "citation")
     try:
@@ -217,6 +218,6 @@ def _compare(claimed: float, log_tv: Precise, ledger: Ledger) -> None:
     found = MP.exp(log_tv)
     slack = 1 + abs(float(log_tv))
     low, high = found * (1 - _BELOW * slack), found * (1 + _ABOVE * slack) + MP.mpf(10) ** -300
-    detail = f"claimed {claimed:.9g}, derived {float(found):.9g} (fifty digits)"
+    detail = f"claimed {rounded_up(claimed, 9)}, derived {float(found):.9g} (fifty digits)"
     ledger.require("total variation is proved", claimed >= low, detail)
     ledger.require("total variation is the proof's own", claimed <= min(high, 1), detail)

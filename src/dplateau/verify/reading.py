@@ -12,6 +12,7 @@ from typing import Any
 from dplateau.errors import InvalidInput
 from dplateau.ground import sealed
 from dplateau.ground.sealed import Kind, envelope_checks
+from dplateau.ground.shown import rounded_up
 from dplateau.verify.report import Ledger
 
 # What stands for each kind in a file.
@@ -61,7 +62,9 @@ def claim(content: Mapping[str, Any], ledger: Ledger, where: str = "") -> tuple[
     claimed = record(content, "claim")
     epsilon, delta = number(claimed, "epsilon"), number(claimed, "delta")
     sensible = len(claimed) == 2 and epsilon >= 0 and 0 <= delta < 1
-    ledger.require(f"claim{where}", sensible, f"epsilon {epsilon:.9g} at delta {delta:g}")
+    ledger.require(
+        f"claim{where}", sensible, f"epsilon {rounded_up(epsilon, 9)} at delta {delta:g}"
+    )
     return epsilon, delta
 
 

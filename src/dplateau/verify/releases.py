@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.ground.sealed import COMPOSITION, FOREIGN
+from dplateau.ground.shown import rounded_up
 from dplateau.verify import reading
 from dplateau.verify.claims import Case, Derived, starting_interval
 from dplateau.verify.composed import STRIDE, Curve, Rows, composed_curve, epsilon_near
@@ -43,7 +44,7 @@ def verify_composition(found: Any) -> Verification:
     try:
         node = _Node(found, ledger, "", 0)
         derived, claimed = node.derived(), node.epsilon
-        detail = f"claimed {claimed:.9g}, derived {derived:.9g}"
+        detail = f"claimed {rounded_up(claimed, 9)}, derived {rounded_up(derived, 9)}"
         ledger.require("epsilon is proved", derived <= claimed, detail)
         ok = True
     except Refused:
@@ -144,7 +145,7 @@ class _Node:
         for entry in self.entries:
             found = self._confirm(entry)((self.epsilon, self.delta))
             met = found == (self.epsilon, self.delta)
-            detail = f"epsilon {self.epsilon:.9g} at delta {self.delta:g}"
+            detail = f"epsilon {rounded_up(self.epsilon, 9)} at delta {self.delta:g}"
             self.ledger.require(f"claim of{entry.where}", met, detail)
         return self.epsilon
 
@@ -296,7 +297,7 @@ class _Node:
         place = self.entries.index(entry)
         if place not in self._known:
             inner = _Node(entry.part, self.ledger, entry.where, self.depth + 1)
-            detail = f"epsilon {inner.epsilon:.9g} at delta {inner.delta:g}"
+            detail = f"epsilon {rounded_up(inner.epsilon, 9)} at delta {inner.delta:g}"
             met = inner.derived() <= inner.epsilon
             self.ledger.require(f"claim of{entry.where}", met, detail)
             self._known[place] = inner
@@ -314,7 +315,7 @@ class _Node:
             except Refused as problem:
                 self.ledger.require(f"certificate of{entry.where}", False, str(problem))
             derived = self._known[place][2]
-            detail = f"derived {derived.epsilon:.9g} ({derived.how})"
+            detail = f"derived {rounded_up(derived.epsilon, 9)} ({derived.how})"
             self.ledger.require(f"certificate of{entry.where}", True, detail)
         case, name, derived = self._known[place]
         return case, name, derived

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from dplateau.ground.shown import rounded_up
+
 
 @dataclass(frozen=True)
 class Check:
@@ -45,9 +47,9 @@ class Verification:
         verdict = "verified" if self.ok else "NOT verified"
         what = "" if self.bound is None else f": {self.bound}"
         if self.claimed_epsilon is not None:
-            what += f", claimed epsilon {self.claimed_epsilon:.6g}"
+            what += f", claimed epsilon {rounded_up(self.claimed_epsilon)}"
         if self.rederived_epsilon is not None:
-            what += f", re-derived {self.rederived_epsilon:.6g}"
+            what += f", re-derived {rounded_up(self.rederived_epsilon)}"
         lines = [f"  {'ok  ' if c.ok else 'FAIL'} {c.name}: {c.detail}" for c in self.checks]
         return "\n".join([verdict + what, *lines])
 

@@ -11,6 +11,7 @@ from typing import Any
 from dplateau.algorithms import Run, run_from_dict
 from dplateau.errors import DplateauError
 from dplateau.ground.sealed import CERTIFICATE
+from dplateau.ground.shown import rounded_up
 from dplateau.verify import (
     blocks,
     checkpoints,
@@ -108,7 +109,7 @@ def _compare(case: Case, derived: Derived) -> None:
     """Require that the claim is what the proof gives: not less, and not something else."""
     claimed, found = case.epsilon, derived.epsilon
     high = found + derived.excess * max(found, _SMALL)
-    detail = f"claimed {claimed:.12g}, derived {found:.12g} ({derived.how})"
+    detail = f"claimed {rounded_up(claimed, 12)}, derived {rounded_up(found, 12)} ({derived.how})"
     finite = math.isfinite(found)
     case.ledger.require("epsilon is proved", finite and claimed >= found, detail)
     case.ledger.require("epsilon is the proof's own", claimed <= high, detail)

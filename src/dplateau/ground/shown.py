@@ -1,0 +1,38 @@
+"""Numbers as people read them: an upper bound is never shown below its value, nor a lower above."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+
+def rounded_up(value: float, digits: int = 6, *, padded: bool = False) -> str:
+    """Return an upper bound in a few digits: read back, it is never below its value.
+
+    ``padded`` keeps trailing zeros, so that numbers in a column look alike.
+
+    >>> rounded_up(4.3771781), rounded_up(1e-5), rounded_up(2.0), rounded_up(1310.2, 3)
+    ('4.37718', '1e-05', '2', '1320')
+    >>> rounded_up(2.9341, 3, padded=True), rounded_up(2.0, 3, padded=True)
+    ('2.94', '2.00')
+    """
+    return _rounded(value, digits, ROUND_CEILING, padded)
+
+
+def rounded_down(value: float, digits: int = 6, *, padded: bool = False) -> str:
+    """Return a lower bound in a few digits: read back, it is never above its value.
+
+    >>> rounded_down(2.9349, 3)
+    '2.93'
+    """
+    return _rounded(value, digits, ROUND_FLOOR, padded)
+
+
+def _rounded(value: float, digits: int, direction: str, padded: bool) -> str:
+    if not math.isfinite(value):
+        return "none"
+    # The shortest decimal that reads back as the value: a delta typed as 1e-5 stays 1e-05.
+    number = float(Context(prec=digits, rounding=direction).create_decimal(repr(float(value))))
+    if 10**digits <= abs(number) < 1e4:
+        return f"{number:.0f}"
+    return f"{number:{'#' if padded else ''}.{digits}g}".rstrip(".")

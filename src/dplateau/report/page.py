@@ -1,0 +1,371 @@
+"""One page for a privacy officer: self-contained HTML, readable on a screen and in print.
+
+Pictures are drawn into the page where matplotlib is installed; without it the page has tables only,
+and says so. Nothing is fetched from elsewhere when it is opened.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from dplateau.audit.monte_carlo import AuditReport
+from dplateau.certificates import (
+    Certificate,
+    Composition,
+    ForeignPart,
+    compare,
+    epsilon_over_steps,
+    step_counts,
+)
+from dplateau.certificates.certify import candidates
+from dplateau.errors import DplateauError, InvalidInput, NotApplicable
+from dplateau.ground.sealed import AUDIT, open_sealed, to_text
+from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.plots import (
+    Display,
+    EpsilonOverDeltaDisplay,
+    EpsilonOverStepsDisplay,
+    TradeoffDisplay,
+)
+from dplateau.plots.canvas import require_matplotlib
+from dplateau.report.sign_off import SignOff, sign_off
+from dplateau.report.words import FALSE_ALARMS, Paper, Words, certificates_in, percent, words_of
+
+# Where the tables look.
+DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
+RATES = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+_STEPS = 24
+
+
+def report_page(paper: Paper, *, audit: Any = None, name: str = "certificate.json") -> str:
+    """Return the page for a certificate or a composition.
+
+    Parameters
+    ----------
+    paper
+        What the page is about.
+    audit
+        What ``dplateau audit -o`` wrote about the same claim, read from JSON.
+    name
+        The file that holds the paper, as the page names it.
+
+    Raises
+    ------
+    InvalidInput
+        If the audit is about another claim.
+    """
+    verdict = sign_off(paper.to_dict())
+    body = "\n".join(
+        _tag("section", text, id=title.lower().replace(" ", "-"))
+        for title, text in _sections(paper, verdict, _audit_of(paper, audit), name)
+    )
+    title = f"Privacy report: {paper.headline}"
+    return _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
+
+
+def _sections(
+    paper: Paper, verdict: SignOff, audit: dict[str, Any] | None, name: str
+) -> Iterator[tuple[str, str]]:
+    words = words_of(paper)
+    yield "Claim", "".join(_claim(words, verdict))
+    yield "Neighbors", _tag("h2", "Who is protected") + _paragraph(words.neighbors)
+    yield "Released", _tag("h2", "What was released") + _released(words)
+    yield "Assumptions", "".join(_assumptions(verdict))
+    if paper.claim is not None:
+        yield "Attack", "".join(_attack(paper))
+        yield "Delta", "".join(_over_delta(paper))
+        if isinstance(paper, Certificate):
+            yield "Bounds", "".join(_bounds(paper))
+            yield "Steps", "".join(_over_steps(paper))
+        else:
+            yield "Parts", "".join(_parts(paper))
+    if audit is not None:
+        yield "Audit", "".join(_audit(audit))
+    yield "Verify", "".join(_verify(paper, verdict, name))
+    yield "Cite", _tag("h2", "What to cite") + _tag("pre", html.escape(_citations(paper)))
+
+
+# --- the sections -------------------------------------------------------------------------------
+
+
+def _claim(words: Words, verdict: SignOff) -> Iterator[str]:
+    yield _tag("h1", "Privacy report")
+    state = "verified" if verdict.ok else "not verified"
+    seal = _tag("span", state, cls="good" if verdict.ok else "bad")
+    yield f'<p class="claim">{html.escape(words.headline)} {seal}</p>'
+    if verdict.problem is not None:
+        yield _paragraph(f"Problem: {verdict.problem}", cls="warning")
+    yield _paragraph(words.sentence)
+    if words.attack is not None:
+        yield _paragraph(str(words.attack))
+    for doubt in words.doubts:
+        yield _paragraph(f"Take note: {doubt}", cls="warning")
+    yield _paragraph(f"Claim made {verdict.made}.", cls="quiet")
+
+
+def _released(words: Words) -> str:
+    first, *parts = words.released
+    items = "".join(_tag("li", html.escape(part)) for part in parts)
+    return _paragraph(first) + (_tag("ul", items) if items else "")
+
+
+def _assumptions(verdict: SignOff) -> Iterator[str]:
+    yield _tag("h2", "What the claim rests on")
+    for who, texts in verdict.assumptions:
+        items = "".join(_tag("li", html.escape(text)) for text in texts)
+        yield _tag("h3", html.escape(who)) + _tag("ul", items)
+
+
+def _attack(paper: Paper) -> Iterator[str]:
+    yield _tag("h2", "What an attacker can gain")
+    yield _paragraph(
+        "The attacker knows all other records and the method, sees all that was released, and "
+        "decides whether a record was used. The table bounds every such attack, whatever it "
+        "computes and however long."
+    )
+    yield _picture(lambda: TradeoffDisplay.from_certificate(paper), "trade-off curve")
+    rows = [(_share(rate), _found(paper, rate)) for rate in RATES]
+    yield _table(("false alarms", "records found, at most"), rows, marked=RATES.index(FALSE_ALARMS))
+
+
+def _found(paper: Paper, rate: float) -> str:
+    return percent(min(1.0, math.nextafter(1.0 - paper.tradeoff(rate), math.inf)))
+
+
+def _share(rate: float) -> str:
+    return f"{100 * rate:g} percent"
+
+
+def _over_delta(paper: Paper) -> Iterator[str]:
+    yield _tag("h2", "Epsilon over delta")
+    yield _paragraph("The same proof at other deltas: all of these hold at once.")
+    yield _picture(lambda: EpsilonOverDeltaDisplay.from_certificate(paper), "epsilon over delta")
+    deltas = sorted({*DELTAS, paper.claimed_delta}, reverse=True)
+    rows = [(rounded_up(delta), _epsilon(paper, delta)) for delta in deltas]
+    yield _table(("delta", "epsilon"), rows, marked=deltas.index(paper.claimed_delta))
+
+
+def _epsilon(paper: Paper, delta: float) -> str:
+    try:
+        found = paper.epsilon(delta)
+        return rounded_up(found) if math.isfinite(found) else "no finite one"
+    except DplateauError:
+        return "no finite one"
+
+
+def _bounds(certificate: Certificate) -> Iterator[str]:
+    yield _tag("h2", "Every bound that says something about this run")
+    yield _paragraph(
+        "The claim is the smallest of these. Bounds about a hidden state hold if only what is "
+        "named above was released; the others hold even if every iterate was."
+    )
+    rows: list[tuple[str, ...]] = []
+    marked, refused = None, 0
+    for row in compare(certificate.run, certificate.claimed_delta).rows:
+        if row.epsilon is None:
+            refused += 1
+            continue
+        if row.bound == certificate.bound:
+            marked = len(rows)
+        state = "hidden" if row.hidden_state else "released"
+        rows.append((row.title, rounded_up(row.epsilon), state, row.citation))
+    head = ("bound", f"epsilon at delta {rounded_up(certificate.claimed_delta)}", "state", "source")
+    yield _table(head, rows, marked=marked)
+    yield _paragraph(f"{refused} more bounds do not apply; 'dplateau compare' says why.", "quiet")
+
+
+def _over_steps(certificate: Certificate) -> Iterator[str]:
+    yield _tag("h2", "Epsilon over the number of steps")
+    run = certificate.run
+    try:
+        steps = step_counts(run, 1, max(10 * run.steps, 100), _STEPS)
+        steps = np.unique([*steps.tolist(), run.steps])
+        wanted = [b for b in candidates(run) if b.sound]
+        found = epsilon_over_steps(run, certificate.claimed_delta, steps, bounds=wanted)
+    except DplateauError as reason:
+        yield _paragraph(f"Not shown: {reason}", cls="quiet")
+        return
+    yield _picture(lambda: EpsilonOverStepsDisplay.from_curve(found), "epsilon over steps")
+    shown = [i for i in range(len(steps)) if i % 3 == 0 or int(steps[i]) == run.steps]
+    rows = [(f"{int(steps[i]):,}", rounded_up(float(found.best[i]))) for i in shown]
+    marked = next(at for at, i in enumerate(shown) if int(steps[i]) == run.steps)
+    yield _table(("steps", "epsilon"), rows, marked=marked)
+
+
+def _parts(paper: Composition) -> Iterator[str]:
+    yield _tag("h2", "The parts")
+    where = "the same records" if paper.records == "same" else "disjoint records"
+    yield _paragraph(f"All of these were released from {where}; together by {paper.method}.")
+    rows = [(*_part(entry.part), str(entry.count)) for entry in paper.entries]
+    yield _table(("part", "claim on its own", "vouched for by", "times"), rows)
+
+
+def _part(part: Certificate | Composition | ForeignPart) -> tuple[str, str, str]:
+    if isinstance(part, ForeignPart):
+        return part.name, part.words, "whoever states it (declared)"
+    if isinstance(part, Composition):
+        return f"{len(part.parts)} releases by {part.method}", part.headline, "its own proof"
+    return part.run.kind, part.headline, part.theorem.title
+
+
+def _audit(content: dict[str, Any]) -> Iterator[str]:
+    yield _tag("h2", "Attacked")
+    yield _paragraph(f"Verdict of the audit: the claim is {content['verdict']}.")
+    if content["lower_bound"] is not None:
+        least = rounded_down(float(content["lower_bound"]))
+        yield _paragraph(f"An exact adversary proves that epsilon is at least {least}.")
+    else:
+        yield _paragraph(f"No exact adversary is known: {content['no_lower_bound']}")
+    if content["trainer"] is not None:
+        report = AuditReport.from_json(to_text(content["trainer"]))
+        yield _tag("pre", html.escape(str(report)))
+
+
+def _verify(paper: Paper, verdict: SignOff, name: str) -> Iterator[str]:
+    yield _tag("h2", "How to verify this")
+    yield _paragraph(
+        "Install the library and run the line below on the certificate itself. It re-derives the "
+        "claim with code that shares nothing with the code that made it, and ends with exit code 0 "
+        "only if everything holds. 'dplateau explain' prints the theorem."
+    )
+    commands = f"pip install dplateau\ndplateau verify {name}\ndplateau explain {name}"
+    yield _tag("pre", html.escape(commands))
+    yield _table(
+        ("file", "SHA-256"),
+        [
+            (f"{name} (digest of its content)", paper.to_dict()["digest"]),
+            *paper.files.items(),
+        ],
+        cls="hashes",
+    )
+    yield _tag("h3", "What was examined when this page was made")
+    rows = [
+        ("holds" if check.ok else "FAILS", check.name, check.detail)
+        for check in verdict.deciding_checks
+    ]
+    yield _table(("", "check", "seen"), rows)
+    yield _paragraph(f"{verdict.count_of_checks}; 'dplateau verify --all' lists them.", "quiet")
+
+
+def _citations(paper: Paper) -> str:
+    found = dict.fromkeys(certificate.citation() for certificate in certificates_in(paper))
+    return "\n\n".join(found) or "(every part is accounted for elsewhere)"
+
+
+# --- the audit ----------------------------------------------------------------------------------
+
+
+def _audit_of(paper: Paper, audit: Any) -> dict[str, Any] | None:
+    if audit is None:
+        return None
+    content = open_sealed(audit, AUDIT).content
+    if content["certificate"].get("content") != paper.to_dict()["content"]:
+        raise InvalidInput("the audit is about another claim than the certificate's")
+    return content
+
+
+# --- HTML ---------------------------------------------------------------------------------------
+
+
+def _picture(make: Callable[[], Display], what: str) -> str:
+    """Return a picture as part of the page, or a sentence that there is none."""
+    try:
+        require_matplotlib()
+    except NotApplicable:
+        return _paragraph(
+            f"No picture of the {what}: this page was made without Matplotlib "
+            "(pip install 'dplateau[plots]'). The table holds the numbers.",
+            cls="quiet",
+        )
+    data = b64encode(make().to_bytes(".svg")).decode("ascii")
+    return f'<img alt="{html.escape(what)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _tag(name: str, inner: str, cls: str | None = None, id: str | None = None) -> str:
+    more = "".join(f' {k}="{html.escape(v)}"' for k, v in (("class", cls), ("id", id)) if v)
+    return f"<{name}{more}>{inner}</{name}>\n"
+
+
+def _paragraph(text: str, cls: str | None = None) -> str:
+    return _tag("p", html.escape(text), cls)
+
+
+def _table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    marked: int | None = None,
+    cls: str | None = None,
+) -> str:
+    cells = "".join(f"<th>{html.escape(text)}</th>" for text in head)
+    lines = [f"<thead><tr>{cells}</tr></thead><tbody>"]
+    for i, row in enumerate(rows):
+        cells = "".join(f"<td>{html.escape(text)}</td>" for text in row)
+        lines.append(f'<tr class="marked">{cells}</tr>' if i == marked else f"<tr>{cells}</tr>")
+    return _tag("table", "".join([*lines, "</tbody>"]), cls)
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+
+_STYLE = """
+:root { color-scheme: light; }
+body { margin: 0; background: #f4f4f2; color: #1c1c1c;
+  font: 16px/1.5 system-ui, "Segoe UI", "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 46rem; margin: 2rem auto; padding: 2.5rem 3rem; background: #fff;
+  border: 1px solid #ddd; }
+h1 { font-size: 1.1rem; font-weight: 600; margin: 0; color: #555; }
+h2 { font-size: 1.25rem; margin: 2.2rem 0 .5rem; }
+h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; color: #444; }
+.claim { font-size: 1.9rem; font-weight: 650; margin: .2rem 0 1rem; line-height: 1.25; }
+.good, .bad { font-size: .85rem; font-weight: 600; padding: .2rem .6rem; border-radius: 1rem;
+  vertical-align: middle; white-space: nowrap; }
+.good { color: #0a5c36; background: #dcf3e6; }
+.bad { color: #fff; background: #b3261e; }
+.warning { border-left: 4px solid #d55e00; padding: .4rem .8rem; background: #fdf3ec; }
+.quiet { color: #666; font-size: .9rem; }
+ul { margin: .2rem 0; padding-left: 1.2rem; }
+table { border-collapse: collapse; width: 100%; margin: .6rem 0; font-size: .9rem;
+  font-variant-numeric: tabular-nums; }
+th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
+  border-bottom: 1px solid #e4e4e4; }
+th { color: #555; font-weight: 600; }
+tr.marked td { font-weight: 650; background: #eef5fb; }
+.hashes td { font-family: ui-monospace, Consolas, monospace; font-size: .78rem;
+  overflow-wrap: anywhere; }
+pre { background: #f6f6f4; border: 1px solid #e4e4e4; padding: .7rem .9rem; font-size: .82rem;
+  white-space: pre-wrap; overflow-wrap: anywhere; }
+img { display: block; max-width: 100%; max-height: 30rem; margin: .8rem auto; }
+@media (max-width: 40rem) { main { margin: 0; padding: 1.2rem; border: 0; } }
+@media print {
+  @page { margin: 18mm 16mm; }
+  body { background: #fff; font-size: 10.5pt; }
+  main { max-width: none; margin: 0; padding: 0; border: 0; }
+  h2 { margin-top: 1.4rem; }
+  h2, h3, thead, h2 + p { break-after: avoid; }
+  img { max-height: 8.2cm; margin: .3rem auto; }
+  table { font-size: 9pt; margin: .3rem 0; }
+  th, td { padding: .12rem .5rem .12rem 0; }
+  img, tr, pre, li, .warning { break-inside: avoid; }
+  .good, .bad, tr.marked td { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+}
+"""

@@ -1,0 +1,216 @@
+"""Signing a claim off: everything a privacy officer must know before saying yes, on one page.
+
+The verdict comes first. It is that of the independent verifier, and it is a no as well if the paper
+leaves out what its theorem rests on, or if a file that it names is another one now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dplateau.certificates import Certificate, Composition
+from dplateau.certificates.certify import assumptions_of
+from dplateau.errors import DplateauError
+from dplateau.ground import sealed
+from dplateau.ground.shown import rounded_up
+from dplateau.report.words import Words, certificates_in, grouped, words_of
+from dplateau.sampling import MixingCertificate
+from dplateau.verify import Check, MixingVerification, Verification, verify, verify_mixing
+
+_WIDTH = 88
+# Checks that compare a claim with what was derived anew, and what was asked for beside it.
+_DECISIVE = ("epsilon is proved", "total variation is proved", "signature")
+
+
+@dataclass(frozen=True)
+class SignOff:
+    """A verdict with all that it is about.
+
+    ``words`` is None if the paper could not be read, or is about mixing and not about privacy.
+    ``files`` says of each file that the claim names whether it is the one found beside it.
+    """
+
+    verification: Verification | MixingVerification
+    words: Words | None
+    assumptions: tuple[tuple[str, tuple[str, ...]], ...]
+    files: tuple[tuple[str, str], ...]
+    made: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything holds."""
+        return self.verification.ok
+
+    @property
+    def problem(self) -> str | None:
+        """The first thing that does not hold."""
+        failed = next((check for check in self.verification.checks if not check.ok), None)
+        return None if failed is None else f"{failed.name}: {failed.detail}"
+
+    @property
+    def deciding_checks(self) -> tuple[Check, ...]:
+        """Those that failed, and the one that compares the claim with what was derived anew."""
+        return tuple(c for c in self.verification.checks if not c.ok or c.name in _DECISIVE)
+
+    @property
+    def count_of_checks(self) -> str:
+        """How many checks were made, and how many of them hold."""
+        made = self.verification.checks
+        return f"{sum(check.ok for check in made)} of {len(made)} checks hold"
+
+    def with_check(self, check: Check) -> SignOff:
+        """Return the page with one more check, which comes first."""
+        found = self.verification
+        verdict = replace(found, ok=found.ok and check.ok, checks=(check, *found.checks))
+        return replace(self, verification=verdict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data: the verdict's own, and what the page says beside it."""
+        words = self.words
+        found: dict[str, Any] = {
+            **self.verification.to_dict(),
+            "problem": self.problem,
+            "made": self.made,
+            "assumptions": {who: list(texts) for who, texts in self.assumptions},
+            "files": dict(self.files),
+        }
+        if words is not None:
+            found |= {
+                "claim": words.headline,
+                "neighbors": words.neighbors,
+                "released": list(words.released),
+                "doubts": list(words.doubts),
+            }
+        return found
+
+    def __str__(self) -> str:
+        """Show the page, without the checks that hold."""
+        return self.page()
+
+    def page(self, *, every_check: bool = False) -> str:
+        """Return the page as text, with every check or only those that decide."""
+        return "\n".join(self._lines(every_check))
+
+    def _lines(self, every_check: bool) -> Iterator[str]:
+        yield self._headline()
+        if self.problem is not None:
+            yield from _paragraph("Problem", self.problem)
+        if self.words is not None:
+            yield from _paragraph("Claim", self.words.headline)
+            yield from _paragraph("Neighbors", self.words.neighbors)
+            yield from _paragraph("What left", *self.words.released)
+            for doubt in self.words.doubts:
+                yield from _paragraph("Take note", doubt)
+        if self.made is not None:
+            yield from _paragraph("Made", self.made)
+        for name, state in self.files:
+            yield from _paragraph("File", f"{name}: {state}")
+        for who, texts in self.assumptions:
+            yield from ("", f"{who}:", *(line for text in texts for line in _item("-", text)))
+        yield from ("", "Re-derived by code that shares nothing with the code that made the claim:")
+        for check in self.verification.checks if every_check else self.deciding_checks:
+            yield from _item("ok  " if check.ok else "FAIL", f"{check.name}: {check.detail}")
+        yield f"  {self.count_of_checks}"
+
+    def _headline(self) -> str:
+        found = self.verification
+        verdict = "VERIFIED" if self.ok else "NOT VERIFIED"
+        match found:
+            case Verification(claimed_epsilon=claimed, rederived_epsilon=derived):
+                what = "epsilon"
+            case MixingVerification(claimed_tv=claimed, rederived_tv=derived):
+                what = "total variation"
+        if claimed is None:
+            return verdict
+        again = "not derived again" if derived is None else f"{rounded_up(derived)} derived again"
+        return f"{verdict}: {what} {rounded_up(claimed)} claimed, {again}"
+
+
+def sign_off(found: Any, folder: Path | None = None) -> SignOff:
+    """Verify a paper that was read from JSON, and say all that a verdict rests on.
+
+    ``folder`` is where the files that the claim names are looked for. Whatever is wrong with the
+    paper, the answer is a page that says so.
+    """
+    if isinstance(found, dict) and found.get("kind") == sealed.MIXING.name:
+        return _mixing(found)
+    verdict = verify(found)
+    paper = _readable(found)
+    if paper is None:
+        return SignOff(verdict, None, (), (), None)
+    more = [_complete(paper)]
+    files, same = _files(paper, folder)
+    more += [] if same is None else [same]
+    checks = (*verdict.checks, *(check for check in more if verdict.ok or not check.ok))
+    verdict = replace(verdict, ok=verdict.ok and all(c.ok for c in more), checks=checks)
+    words = words_of(paper, attack=False)
+    made = f"{paper.stamp.date} by dplateau {paper.stamp.library}"
+    return SignOff(verdict, words, words.assumptions, files, made)
+
+
+def _mixing(found: dict[str, Any]) -> SignOff:
+    verdict = verify_mixing(found)
+    try:
+        paper = MixingCertificate.from_dict(found)
+    except DplateauError:
+        return SignOff(verdict, None, (), (), None)
+    made = f"{paper.stamp.date} by dplateau {paper.stamp.library}"
+    return SignOff(verdict, None, grouped(paper.assumptions), (), made)
+
+
+def _readable(found: Any) -> Certificate | Composition | None:
+    kind = found.get("kind") if isinstance(found, dict) else None
+    try:
+        if kind == sealed.COMPOSITION.name:
+            return Composition.from_dict(found)
+        return Certificate.from_dict(found)
+    except (DplateauError, ArithmeticError, RecursionError):
+        return None  # the verdict says why
+
+
+def _complete(paper: Certificate | Composition) -> Check:
+    """Check that a claim states all that its theorems rest on."""
+    missing = [
+        assumption
+        for certificate in certificates_in(paper)
+        for assumption in assumptions_of(certificate.run, certificate.theorem)
+        if assumption not in certificate.assumptions
+    ]
+    detail = "every one that the theorems need" if not missing else f"it lacks {missing[0].text!r}"
+    return Check("assumptions are stated", not missing, detail)
+
+
+def _files(
+    paper: Certificate | Composition, folder: Path | None
+) -> tuple[tuple[tuple[str, str], ...], Check | None]:
+    """Compare the files beside the paper with those that it is about."""
+    found, other = [], []
+    for name, stated in paper.files.items():
+        # A name with a folder in it would lead elsewhere.
+        place = None if folder is None or Path(name).name != name else folder / name
+        if place is None or not place.is_file():
+            found.append((name, "not here, so not compared"))
+            continue
+        same = hashlib.sha256(place.read_bytes()).hexdigest() == stated
+        found.append((name, "the one that the claim is about" if same else "ANOTHER FILE"))
+        other += [] if same else [name]
+    if not paper.files:
+        return (), None
+    detail = f"{other[0]} is not the file that the claim is about" if other else "none is another"
+    return tuple(found), Check("files", not other, detail)
+
+
+def _paragraph(name: str, *texts: str) -> Iterator[str]:
+    for i, text in enumerate(texts):
+        head = f"  {name:<10} " if i == 0 else " " * 13
+        yield from textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * 13)
+
+
+def _item(mark: str, text: str) -> list[str]:
+    head = f"  {mark} "
+    return textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))

@@ -1,0 +1,192 @@
+"""What a claim says, in plain words: whom it protects, what left, what an attacker can gain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dplateau.algorithms import (
+    AllIterates,
+    LastIterate,
+    RandomStop,
+    Run,
+    refuse_release,
+)
+from dplateau.bounds.base import Assumption
+from dplateau.certificates import Certificate, Composition, ForeignPart
+from dplateau.certificates.compose import relations_of
+from dplateau.ground import checks
+from dplateau.ground.shown import rounded_up
+from dplateau.plots.words import in_short
+
+Paper = Certificate | Composition
+# The false-alarm rate at which attacks are reported.
+FALSE_ALARMS = 0.01
+# Who answers for an assumption, by its status, in the order in which an officer asks.
+VOUCHED_BY = {
+    "declared": "Vouched for by whoever made the claim (declared, checked by nobody here)",
+    "by construction": "True of the algorithm as it is described (by construction)",
+    "checked": "Checked by computation from the description",
+}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What the best attack that knows all other records gains, at most.
+
+    ``true_positives`` is the largest true-positive rate at a false-positive rate of 1 percent and
+    ``advantage`` the largest difference between both rates.
+    """
+
+    true_positives: float
+    advantage: float
+
+    @classmethod
+    def on(cls, paper: Paper) -> Attack:
+        """Read both off the claim's trade-off curve; total variation is delta at epsilon 0."""
+        # The curve bounds what is missed from below; the subtraction is rounded to nearest.
+        found = math.nextafter(1.0 - paper.tradeoff(FALSE_ALARMS), math.inf)
+        return cls(min(1.0, found), min(1.0, paper.delta(0.0)))
+
+    def __str__(self) -> str:
+        """Say both as percentages, rounded up."""
+        found, advantage = percent(self.true_positives), percent(self.advantage)
+        return (
+            "An attack that raises a false alarm in 1 percent of all cases finds a record in at "
+            f"most {found} of the cases in which it was used. At any rate of false alarms the "
+            f"difference between both rates is at most {advantage}."
+        )
+
+
+@dataclass(frozen=True)
+class Words:
+    """A claim in plain words. ``attack`` is None if nothing is claimed."""
+
+    headline: str
+    sentence: str
+    neighbors: str
+    released: tuple[str, ...]
+    attack: Attack | None
+    assumptions: tuple[tuple[str, tuple[str, ...]], ...]
+    doubts: tuple[str, ...]
+
+
+def words_of(paper: Paper, *, attack: bool = True) -> Words:
+    """Return what the claim says; ``attack=False`` leaves out what takes the longest.
+
+    >>> from dplateau import NoisyGD, certify
+    >>> found = words_of(certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5))
+    >>> found.neighbors
+    'Data sets that differ in one record, which is in one of them and not in the other.'
+    """
+    claimed = paper.claim is not None
+    return Words(
+        headline=paper.headline,
+        sentence=_sentence(paper),
+        neighbors=_neighbors(paper),
+        released=tuple(_released(paper)),
+        attack=Attack.on(paper) if attack and claimed else None,
+        assumptions=grouped(paper.assumptions),
+        doubts=_doubts(paper),
+    )
+
+
+def percent(share: float) -> str:
+    """Return a share of one as a percentage, rounded up.
+
+    >>> percent(0.0123456), percent(1.0)
+    ('1.24 percent', '100 percent')
+    """
+    return f"{rounded_up(100 * share, 3)} percent"
+
+
+def grouped(assumptions: Iterable[Assumption]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return assumptions by who answers for them; those that nobody has are left out."""
+    found = list(assumptions)
+    groups = ((who, tuple(a.text for a in found if a.status == s)) for s, who in VOUCHED_BY.items())
+    return tuple((who, texts) for who, texts in groups if texts)
+
+
+def certificates_in(paper: Paper | ForeignPart) -> Iterator[Certificate]:
+    """Yield every certificate that a paper is made of, each once for each place it stands in."""
+    match paper:
+        case Certificate():
+            yield paper
+        case Composition():
+            for entry in paper.entries:
+                yield from certificates_in(entry.part)
+        case ForeignPart():
+            pass
+
+
+def _sentence(paper: Paper) -> str:
+    if paper.claim is None:
+        return f"Nothing is claimed: {paper.no_claim}."
+    factor = rounded_up(math.nextafter(math.exp(min(paper.claim.epsilon, 700.0)), math.inf), 3)
+    return (
+        "Whoever knows everything about all the others and sees all that was released learns "
+        f"little about one more {_unit(paper)}: no outcome becomes more than {factor} times as "
+        f"likely because of it (e^epsilon, epsilon = {rounded_up(paper.claim.epsilon)}), apart "
+        f"from outcomes with a probability of {rounded_up(paper.claim.delta)} altogether (delta)."
+    )
+
+
+def _unit(paper: Paper) -> str:
+    units = {unit for _, unit in relations_of(paper)}
+    return units.pop() if len(units) == 1 else "record"
+
+
+def _neighbors(paper: Paper) -> str:
+    """Say which data sets the claim makes hard to tell apart."""
+    relations = set(relations_of(paper))
+    if len(relations) > 1:
+        return "The parts speak of different neighbors."
+    ((neighbors, unit),) = relations
+    if neighbors == "replace":
+        return f"Data sets of one size that differ in one {unit}, exchanged for any other."
+    return f"Data sets that differ in one {unit}, which is in one of them and not in the other."
+
+
+def _released(paper: Paper) -> Iterator[str]:
+    if isinstance(paper, Certificate):
+        yield _what_left(paper)
+        return
+    where = "the same records" if paper.records == "same" else "disjoint records"
+    yield f"{len(paper.parts)} releases from {where}:"
+    for entry in paper.entries:
+        times = f"{entry.count} x " if entry.count > 1 else ""
+        if isinstance(entry.part, ForeignPart):
+            yield f"{times}{entry.part.name}: {entry.part.words}, declared by whoever states it"
+        else:
+            first, *more = _released(entry.part)
+            yield f"{times}{entry.part.headline}: {first}"
+            yield from more
+
+
+def _what_left(certificate: Certificate) -> str:
+    run = certificate.run
+    if not certificate.theorem.hidden_state:
+        return f"{_stated(run)} The claim would hold if every iterate had left as well."
+    return _stated(run)
+
+
+def _stated(run: Run) -> str:
+    described = in_short(run, length=True).partition(";")[0]
+    match run.release:
+        case LastIterate():
+            return f"Only the last iterate of {described}. Nothing else that depends on the data."
+        case AllIterates():
+            return f"Every iterate of {described}."
+        case RandomStop():
+            return f"The iterate of one uniformly random step of {described}."
+        case _ as unknown:
+            refuse_release(unknown)
+
+
+def _doubts(paper: Paper) -> tuple[str, ...]:
+    """Return what makes the claim weak, if anything."""
+    if paper.claim is None:
+        return ()
+    sizes = [certificate.run.n for certificate in certificates_in(paper)] or [1]
+    return checks.weak_claim(paper.claim.epsilon, paper.claim.delta, max(sizes))

@@ -1,0 +1,309 @@
+"""What a privacy officer reads: the words, the explanation, the sign-off and the page."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dplateau import (
+    Certificate,
+    Composition,
+    InvalidInput,
+    LossGeometry,
+    NoisyGD,
+    OnePassSGD,
+    ProjectedLangevin,
+    certify,
+    certify_mixing,
+    compose,
+    foreign,
+)
+from dplateau.algorithms import Ball
+from dplateau.audit.findings import findings_against
+from dplateau.bounds.registry import BOUNDS, HISTORICAL
+from dplateau.cli import main
+from dplateau.curves import GaussianCurve
+from dplateau.report import Paper, explain, report_page, sign_off, words_of
+from dplateau.report.explanation import note_text, statement_of
+from forging import changed, forged
+
+LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
+DELTA = 1e-5
+# Hidden iterates, on which the claim rests.
+HIDDEN = certify(
+    NoisyGD(n=500, steps=90, learning_rate=0.5, l2=0.1, noise_std=0.05, loss=LOSS, release="last"),
+    DELTA,
+)
+# Only the last iterate leaves, but composition covers all of them.
+COVERED = certify(NoisyGD(n=500, steps=4, noise_multiplier=4.0, release="last"), DELTA)
+QUERY = foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query")
+BOTH = compose([HIDDEN, COVERED, COVERED, QUERY], DELTA)
+ONLY_LAST = "only the last iterate leaves; no metric, log or callback before"
+PAPERS: dict[str, Paper] = {"hidden": HIDDEN, "covered": COVERED, "both": BOTH}
+
+
+# --- in plain words -----------------------------------------------------------------------------
+
+
+def test_attacks_are_read_off_the_curve() -> None:
+    exact = GaussianCurve(1.0)
+    one = certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), DELTA)
+    found = words_of(one).attack
+    assert found is not None
+    assert found.true_positives == pytest.approx(1 - exact.tradeoff(0.01), rel=1e-9)
+    # 2 Phi(mu / 2) - 1, the total variation of two unit normal laws a distance of 1 apart.
+    assert found.advantage == pytest.approx(math.erf(0.5 / math.sqrt(2)), rel=1e-9)
+    shown = [float(number) for number in re.findall(r"at most ([0-9.]+) percent", str(found))]
+    assert shown[0] >= 100 * found.true_positives
+    assert shown[1] >= 100 * found.advantage
+
+
+def test_neighbors_are_always_stated() -> None:
+    replaced = certify(COVERED.run.replace(neighbors="replace"), DELTA)
+    assert "exchanged for any other" in words_of(replaced).neighbors
+    assert "in one of them and not in the other" in words_of(BOTH).neighbors
+    three = certify(COVERED.run, DELTA, group_size=3)
+    assert "one group of 3 records" in words_of(three).neighbors
+    for paper in (replaced, three, *PAPERS.values()):
+        words = words_of(paper)
+        assert words.neighbors in report_page(paper)
+        assert words.neighbors.split(",")[0] in " ".join(explain(paper).split())
+        assert words.neighbors.split(",")[0] in " ".join(str(sign_off(paper.to_dict())).split())
+
+
+def test_hiding_is_an_assumption_of_those_claims_only_that_need_it() -> None:
+    assert not COVERED.theorem.hidden_state
+    assert ONLY_LAST in {a.text for a in HIDDEN.assumptions}
+    assert ONLY_LAST not in {a.text for a in COVERED.assumptions}
+    for text in (explain(COVERED), report_page(COVERED), str(sign_off(COVERED.to_dict()))):
+        assert ONLY_LAST not in text
+        assert "hold if every iterate had left as well" in " ".join(text.split())
+
+
+def test_a_random_stop_and_released_iterates_are_said() -> None:
+    run = OnePassSGD(n=30, learning_rate=0.5, noise_multiplier=2.0, loss=LOSS, release="last")
+    stopped = certify(run.replace(release="random_stop"), DELTA)
+    assert "one uniformly random step" in words_of(stopped).released[0]
+    shown = certify(COVERED.run.replace(release="all"), DELTA)
+    assert words_of(shown).released[0].startswith("Every iterate of")
+
+
+def test_weak_claims_are_named() -> None:
+    large = certify(NoisyGD(n=500, steps=400, noise_multiplier=1.0, release="all"), 0.01)
+    found = words_of(large).doubts
+    assert len(found) == 2
+    assert all(doubt.split(";")[0].split(":")[0] in report_page(large) for doubt in found)
+
+
+# --- explained ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", [*BOUNDS, *HISTORICAL], ids=lambda bound: bound.name)
+def test_every_bound_has_a_statement_that_is_not_its_proof(bound: Any) -> None:
+    note, statement = note_text(bound.note), statement_of(bound)
+    assert f"`{bound.name}`" in statement
+    assert len(statement) > 300
+    assert not re.search(r"^#+ Proof", statement, re.MULTILINE) or statement == note.strip()
+
+
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_an_explanation_has_all_its_parts(paper: Paper) -> None:
+    text = explain(paper)
+    assert text.startswith(f"Claim\n-----\n{str(paper).split(' by ')[0]}")
+    heads = ("Neighbors", "What left", "Vouched for by", "Why: ", "How to check it by hand")
+    places = [text.index(head) for head in heads]
+    assert places == sorted(places)
+    for assumption in paper.assumptions:
+        assert assumption.text in " ".join(text.split())
+
+
+def test_a_mixing_certificate_is_explained_too() -> None:
+    chain = ProjectedLangevin(
+        steps=1, learning_rate=0.01, loss=LOSS, domain=Ball(1.0), release="last"
+    )
+    text = explain(certify_mixing(chain, tv=0.1))
+    assert "## Statement" in text
+    assert "blocks = " in text
+
+
+# --- signed off ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_the_verdict_comes_first_and_everything_is_listed(paper: Paper) -> None:
+    page = sign_off(paper.to_dict())
+    assert page.ok
+    text = str(page)
+    assert text.startswith("VERIFIED: epsilon ")
+    assert float(text.split()[2]) >= paper.claimed_epsilon
+    for assumption in paper.assumptions:
+        assert assumption.text in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 88
+    whole = page.page(every_check=True)
+    assert whole.count("\n  ok ") >= len(page.verification.checks)
+    found = json.loads(json.dumps(page.to_dict(), allow_nan=False))
+    assert found["ok"] is True
+    assert found["neighbors"] == words_of(paper).neighbors
+    assert sum(map(len, found["assumptions"].values())) == len(paper.assumptions)
+
+
+def test_an_assumption_left_out_is_a_no() -> None:
+    stated = HIDDEN.to_dict()["content"]["assumptions"]
+    for place, gone in enumerate(stated):
+        silent = forged(HIDDEN.to_dict(), assumptions=[*stated[:place], *stated[place + 1 :]])
+        page = sign_off(silent)
+        assert not page.ok
+        assert page.problem == f"assumptions are stated: it lacks {gone['text']!r}"
+        assert str(page).startswith("NOT VERIFIED: epsilon ")
+
+
+def test_files_beside_the_paper_are_compared(tmp_path: Path) -> None:
+    about = HIDDEN.with_files({"model.json": b"weights", "../elsewhere": b"x"}).to_dict()
+    assert dict(sign_off(about, tmp_path).files)["model.json"] == "not here, so not compared"
+    (tmp_path / "model.json").write_bytes(b"weights")
+    page = sign_off(about, tmp_path)
+    assert page.ok
+    assert dict(page.files) == {
+        "model.json": "the one that the claim is about",
+        "../elsewhere": "not here, so not compared",
+    }
+    (tmp_path / "model.json").write_bytes(b"other weights")
+    page = sign_off(about, tmp_path)
+    assert not page.ok
+    assert page.problem == "files: model.json is not the file that the claim is about"
+
+
+@pytest.mark.parametrize("paper", [HIDDEN, BOTH])
+def test_a_paper_that_claims_nothing_is_a_no(paper: Paper) -> None:
+    seeded = paper.without_claim("not private (seeded run)")
+    page = sign_off(seeded.to_dict())
+    assert not page.ok
+    assert page.problem == "claim: not private (seeded run)"
+    assert str(page).startswith("NOT VERIFIED\n")
+    text = report_page(seeded)
+    assert '<span class="bad">not verified</span>' in text
+    assert "epsilon = " not in text
+    assert explain(seeded).startswith("Claim\n-----\n")
+
+
+@pytest.mark.parametrize("found", [None, 3, {}, {"kind": "dplateau/composition"}, []])
+def test_what_cannot_be_read_is_a_no(found: Any) -> None:
+    page = sign_off(found)
+    assert not page.ok
+    assert str(page).startswith("NOT VERIFIED")
+    json.dumps(page.to_dict(), allow_nan=False)
+
+
+# --- the page -----------------------------------------------------------------------------------
+
+
+class Reader(HTMLParser):
+    """Checks that every tag is closed, and notes what a browser would fetch."""
+
+    VOID = ("meta", "img")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [str(v) for k, v in attrs if k in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("paper", PAPERS.values(), ids=PAPERS)
+def test_the_page_is_whole_and_fetches_nothing(paper: Paper) -> None:
+    text = report_page(paper, name="my <odd> name.json")
+    reader = Reader(text)
+    assert reader.open == []
+    assert all(link.startswith("data:image/svg+xml;base64,") for link in reader.links)
+    assert len(reader.links) == (3 if isinstance(paper, Certificate) else 2)
+    assert "<odd>" not in text
+    assert paper.to_dict()["digest"] in text
+    assert "@misc{" in text
+    claim = re.search(r'<p class="claim">\(([0-9.e-]+), 1e-05\)-DP', text)
+    assert claim is not None
+    assert float(claim[1]) >= paper.claimed_epsilon
+
+
+def test_the_same_paper_gives_the_same_page() -> None:
+    assert report_page(COVERED) == report_page(COVERED)
+
+
+def test_an_audit_is_told_and_must_be_about_the_claim() -> None:
+    found = findings_against(HIDDEN, HIDDEN.verify(), effort="quick").to_dict()
+    text = report_page(HIDDEN, audit=found)
+    assert "the claim is not violated" in text
+    shown = re.search(r"epsilon is at least ([0-9.e-]+)\.<", text)
+    assert shown is not None
+    assert float(shown[1]) <= found["content"]["lower_bound"]
+    with pytest.raises(InvalidInput, match="about another claim"):
+        report_page(COVERED, audit=found)
+    with pytest.raises(InvalidInput, match="altered"):
+        report_page(HIDDEN, audit=changed(found, verdict="violated"))
+
+
+def test_without_matplotlib_there_are_tables_and_the_page_says_so(tmp_path: Path) -> None:
+    (tmp_path / "certificate.json").write_text(COVERED.to_json(), encoding="utf-8")
+    script = (
+        "import sys; sys.modules['matplotlib'] = None; from dplateau.cli import main; "
+        "main(['report', 'certificate.json'])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "written to report.html\n", "")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<img" not in text
+    assert text.count("made without Matplotlib") == 3
+    assert "records found, at most" in text
+
+
+# --- the commands -------------------------------------------------------------------------------
+
+
+def called(*words: object) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([str(word) for word in words])
+    return int(ended.value.code or 0)
+
+
+def test_the_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "certificate.json"
+    place.write_text(BOTH.to_json(), encoding="utf-8")
+    assert Composition.from_json(place.read_text(encoding="utf-8")) == BOTH
+    assert called("verify", place) == 0
+    assert capsys.readouterr().out == f"{sign_off(BOTH.to_dict())}\n"
+    assert called("verify", place, "--all") == 0
+    assert len(capsys.readouterr().out.splitlines()) > 40
+    assert called("explain", place) == 0
+    assert capsys.readouterr().out == explain(BOTH)
+    page = tmp_path / "page.html"
+    assert called("report", place, "-o", page) == 0
+    assert page.read_text(encoding="utf-8") == report_page(BOTH, name=place.name)
+    seeded = BOTH.without_claim("not private (seeded run)")
+    place.write_text(seeded.to_json(), encoding="utf-8")
+    assert called("verify", place) == 1
+    assert "not private (seeded run)" in capsys.readouterr().out
+    altered = changed(COVERED.to_dict(), claimed_epsilon=0.1)
+    place.write_text(json.dumps(altered), encoding="utf-8")
+    for command in ("explain", "report"):
+        before = page.read_bytes()
+        assert called(command, place, *(["-o", page] if command == "report" else [])) == 2
+        assert "altered after it was made" in capsys.readouterr().err
+        assert page.read_bytes() == before
