@@ -81,6 +81,15 @@ FULL_BATCH: dict[str, Run] = {
         n=100, steps=12, noise_multiplier=[9.0] * 8 + [5.0] * 4, neighbors="replace", release="all"
     ),
     "full batch, momentum": NoisyGD(n=100, steps=40, noise_multiplier=9.0, momentum=0.9, **STEPS),
+    "full batch, heavy ball": NoisyGD(
+        n=100,
+        steps=200,
+        noise_multiplier=9.0,
+        momentum=0.3,
+        momentum_kind="heavy_ball",
+        neighbors="replace",
+        **STEPS,
+    ),
     "full batch, averaged": NoisyGD(
         n=100, steps=40, noise_multiplier=9.0, average_last=10, domain=Ball(1.0), **STEPS
     ),
@@ -147,6 +156,10 @@ RANDOM_BATCHES: dict[str, Run] = {
     "Poisson, domain, no ridge": NoisySGD(**{**SAMPLED, "l2": 0.0, "domain": Ball(0.05)}),
     "Poisson, schedule": NoisySGD(
         **{**SAMPLED, "steps": 40, "noise_multiplier": [1.5] * 20 + [2.5] * 20}
+    ),
+    "Poisson, momentum": NoisySGD(**{**SAMPLED, "steps": 400}, momentum=0.5),
+    "Poisson, heavy ball": NoisySGD(
+        **{**SAMPLED, "steps": 400}, momentum=0.5, momentum_kind="heavy_ball"
     ),
     "Poisson, momentum, averaged": NoisySGD(
         **{**SAMPLED, "steps": 40}, momentum=0.5, average_last=20

@@ -23,11 +23,13 @@ from dplateau.algorithms import (
     Checkpoints,
     Cyclic,
     CyclicSGD,
+    FullBatch,
     LastIterate,
     LossGeometry,
     NoisyGD,
     NoisySGD,
     OnePassSGD,
+    Poisson,
     ProjectedLangevin,
     Run,
     Schedule,
@@ -132,7 +134,8 @@ def setting(seed: int, index: int, *, losses: str | None = None) -> Setting:
         losses = LOSSES[(index // len(KINDS) + index) % len(LOSSES)]
         if kind in _CONTRACTIVE_KINDS and draw.chance(0.8):
             losses = draw.pick(_CONTRACTIVE)
-    run = _with_checkpoints(_Sketch(draw, kind, losses).run(), _Draw(seed, index, 1))
+    more = _Draw(seed, index, 1)
+    run = _with_momentum(_with_checkpoints(_Sketch(draw, kind, losses).run(), more), more)
     return Setting(seed, index, kind, run, float(f"{10 ** draw.uniform(-8.0, -3.0):.3g}"))
 
 
@@ -152,6 +155,16 @@ def _with_checkpoints(run: Run, draw: _Draw) -> Run:
             times = {draw.whole(1, run.steps) for _ in range(draw.whole(1, 4))}
             chosen = Checkpoints(at=sorted(times))
     return run.replace(release=chosen)
+
+
+def _with_momentum(run: Run, draw: _Draw) -> Run:
+    """Return the run, and often with momentum if a bound may speak of that."""
+    simple = isinstance(run.batches, FullBatch | Poisson) and run.inverse_temperature is None
+    simple = simple and run.release == LastIterate() and not run.has_schedule and run.l2 > 0
+    if run.domain is not None or not simple or not draw.chance(0.2):
+        return run
+    kind = draw.pick(("heavy_ball", "nesterov"))
+    return run.replace(momentum=float(f"{draw.scale(0.02, 0.8):.3g}"), momentum_kind=kind)
 
 
 class _Draw:

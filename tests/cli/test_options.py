@@ -47,7 +47,7 @@ def test_every_field_has_its_option_and_every_option_its_field(algorithm: Algori
     fields = set(inspect.signature(CLASSES[algorithm]).parameters) - {"loss", "domain"}
     if algorithm is Algorithm.LANGEVIN:  # its noise follows from the step size
         fields -= {"noise_multiplier", "noise_std", "iterate_std", "noise_kind"}
-        fields -= {"momentum", "average_last"}
+        fields -= {"momentum", "momentum_kind", "average_last"}
     # People think of persons; to a run they are groups of records.
     fields = fields - {"group_size"} | {"max_records_per_person"}
     offered = {name for name, flag in FLAGS.items() if algorithm in flag.algorithms}

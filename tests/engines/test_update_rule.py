@@ -138,7 +138,8 @@ def reference(
     steps = run.steps if run.release.name != "random_stop" else used.stops[0] + 1
     v, path = np.zeros(w.size), []
     for t in range(steps):
-        ahead, total = w + run.momentum * v, np.zeros(w.size)
+        looks = run.momentum if run.momentum_kind == "nesterov" else 0.0
+        ahead, total = w + looks * v, np.zeros(w.size)
         for i in batch_of(run, t, used):
             row = record_gradient(loss, features[i], targets[i], ahead.reshape(shape), clip)
             total += row.ravel()
@@ -191,6 +192,10 @@ def runs(loss: LossGeometry, domain: Domain | None) -> Iterator[Run]:
             n=N, batch_size=6, steps=steps, learning_rate=0.4, noise_multiplier=0.3, momentum=0.7,
             average_last=4, **common,
         )  # fmt: skip
+    yield NoisyGD(
+        n=N, steps=steps, learning_rate=0.4, noise_multiplier=0.3, momentum=0.7,
+        momentum_kind="heavy_ball", **common,
+    )  # fmt: skip
     yield ProjectedLangevin(n=N, steps=steps, learning_rate=0.1, inverse_temperature=40.0, **common)
 
 

@@ -47,6 +47,7 @@ def test_every_run_has_a_certificate() -> None:
         ("order", {"cyclic", "shuffle_once", "reshuffle"}),
         ("neighbors", {"add_remove", "replace"}),
         ("noise_kind", {"gaussian", "laplace"}),
+        ("momentum_kind", {"heavy_ball"}),
     ],
 )
 def test_the_catalogue_has_every_choice(option: str, values: set[str]) -> None:

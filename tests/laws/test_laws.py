@@ -37,7 +37,7 @@ SEARCH_TOLERANCE = 1 + 5e-3
 SEED, TRIES, EACH = 11, 900, 2
 
 SEARCHED = {name for name in NAMES if name.startswith(("poisson", "fixed"))}
-SEARCHED |= {"checkpoints_poisson"}
+SEARCHED |= {"checkpoints_poisson", "momentum"}
 TOLERANCES = {name: SEARCH_TOLERANCE if name in SEARCHED else TOLERANCE for name in NAMES}
 # A delta is read off a composition of its own, which is centred near it and not at it.
 ROUND_TRIP = {
@@ -306,6 +306,7 @@ ENDLESS = sorted(
 def test_the_table_of_contractions_is_complete() -> None:
     # About losses whose steps do not contract.
     general = {"modulus", "poisson_modulus", "fixed_size_modulus", "poisson_replace_modulus"}
+    general |= {"momentum"}  # never with a domain
     general |= {"asoodeh_diaz_closed"}  # never without a domain, and blind to the contraction
     assert {*GEOMETRIC, *general} == set(HIDDEN)
 

@@ -139,6 +139,20 @@ HARMLESS = {
         "witness.stretches.*.witness.extra_delta",
         "witness.stretches.*.witness.edges.*",
     ),
+    # Momentum or a learning rate that the same norm shrinks under, and blocks one more or fewer.
+    "momentum": (
+        "claim.epsilon",
+        "claim.delta",
+        "run.steps",
+        "run.n",
+        "run.batch_size",
+        "run.momentum",
+        "run.learning_rate",
+        "run.noise_multiplier",
+        "witness.batch_cap",
+        "witness.contraction",
+        "witness.own_blocks",
+    ),
     # Levels that cover what fewer or quieter uses cost cover it still.
     "checkpoints_shuffled": (
         "run.noise_multiplier",
@@ -229,7 +243,7 @@ def still_proved(found: Found) -> bool:
     epsilon = bound.curve(run, content["witness"]).epsilon(content["claim"]["delta"])
     composed = bound.name.startswith(("pld", "poisson", "fixed"))
     # The library's own grids are coarser than the verifier's, its laws of uses most of all.
-    of_coins = "blocks" in bound.name or bound.name == "checkpoints_poisson"
+    of_coins = "blocks" in bound.name or bound.name in ("checkpoints_poisson", "momentum")
     slack = 0.06 if of_coins else 5e-3 if composed else 1e-8
     return epsilon <= content["claim"]["epsilon"] * (1 + slack)
 
@@ -402,6 +416,7 @@ OTHERS: dict[str, Run] = {
     "shuffled_pass": CyclicSGD(
         n=31, batch_size=3, epochs=1, order="shuffle_once", noise_std=0.5, **BOUNDED
     ),
+    "momentum": NoisySGD(**SAMPLED, momentum=0.2),
     "checkpoints_full_batch": NoisyGD(
         n=50, steps=40, noise_multiplier=4.0, **{**STEPS, "release": Checkpoints(every=12)}
     ),

@@ -15,8 +15,9 @@ With ``momentum`` m > 0 the gradient and the ridge term are taken ahead of w_t (
     a_t = w_t + m v_t,   v_{t+1} = m v_t - eta_t * ( (1/b) * sum_{i in B_t} g_i(a_t) + l2 * a_t )
                                    + nu_t * xi_t,   w_{t+1} = Proj_K[ w_t + v_{t+1} ],   v_0 = 0
 
-and with ``average_last`` k > 1 the model that leaves is the mean of the last k iterates. Both only
-process noisy gradients further, so composition covers them; hidden-state bounds do not.
+or, with ``momentum_kind="heavy_ball"``, at w_t itself (a_t = w_t). With ``average_last`` k > 1 the
+model that leaves is the mean of the last k iterates. Both only process noisy gradients further, so
+composition covers them; of hidden-state bounds only those do that say so.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ from dplateau.ground.types import FloatArray
 
 Neighbors = Literal["add_remove", "replace"]
 NoiseKind = Literal["gaussian", "laplace"]
+MomentumKind = Literal["nesterov", "heavy_ball"]
 NEIGHBORS = ("add_remove", "replace")
+MOMENTUM_KINDS = ("nesterov", "heavy_ball")
 NOISE_KINDS = ("gaussian", "laplace")
 # Two names for one quantity: stating one replaces the other.
 ALTERNATIVES = (
@@ -94,6 +97,7 @@ class Run:
     loss: LossGeometry | None
     dimension: int | None
     momentum: float
+    momentum_kind: MomentumKind
     average_last: int
     noise: Given
     noise_kind: NoiseKind
@@ -114,6 +118,7 @@ class Run:
         if self.dimension is not None:
             checks.put(self, "dimension", checks.whole("dimension", self.dimension))
         checks.put(self, "momentum", _momentum(self.momentum))
+        checks.choice("momentum_kind", self.momentum_kind, MOMENTUM_KINDS)
         checks.put(self, "average_last", checks.whole("average_last", self.average_last))
         checks.choice("noise_kind", self.noise_kind, NOISE_KINDS)
         checks.choice("neighbors", self.neighbors, NEIGHBORS)
@@ -383,6 +388,7 @@ class Run:
         # Plain runs are described as they were before there were others.
         extra = {
             "momentum": (self.momentum, 0.0),
+            "momentum_kind": (self.momentum_kind, "nesterov"),
             "average_last": (self.average_last, 1),
             "group_size": (self.group_size, 1),
         }

@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec
 
-from dplateau.algorithms.base import CONSTRUCTORS, Neighbors, NoiseKind, Run, tidy
+from dplateau.algorithms.base import (
+    CONSTRUCTORS,
+    MomentumKind,
+    Neighbors,
+    NoiseKind,
+    Run,
+    tidy,
+)
 from dplateau.algorithms.batches import (
     SAMPLINGS,
     Batches,
@@ -42,9 +49,9 @@ loss
     LossGeometry of one record's data loss. May be absent for composition.
 dimension
     Number of parameters. Only Laplace noise and boxes need it.
-momentum, average_last
-    Nesterov's momentum in [0, 1), and how many of the last iterates the released model
-    averages; 0 and 1 are the plain run.
+momentum, momentum_kind, average_last
+    Momentum in [0, 1), "nesterov" (gradients ahead of the iterate) or "heavy_ball" (gradients at
+    it), and how many of the last iterates the released model averages; 0 and 1 are the plain run.
 noise_multiplier, noise_std, iterate_std
     Exactly one; see :mod:`dplateau.algorithms.schedule`. Each may be one value per step.
 noise_kind
@@ -101,6 +108,7 @@ def NoisyGD(  # noqa: D417 (the shared options are added)
     loss: LossGeometry | None = None,
     dimension: int | None = None,
     momentum: float = 0.0,
+    momentum_kind: MomentumKind = "nesterov",
     average_last: int = 1,
     noise_multiplier: Stated | None = None,
     noise_std: Stated | None = None,
@@ -136,6 +144,7 @@ def NoisyGD(  # noqa: D417 (the shared options are added)
         loss=loss,
         dimension=dimension,
         momentum=momentum,
+        momentum_kind=momentum_kind,
         average_last=average_last,
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
@@ -160,6 +169,7 @@ def NoisySGD(  # noqa: D417 (the shared options are added)
     loss: LossGeometry | None = None,
     dimension: int | None = None,
     momentum: float = 0.0,
+    momentum_kind: MomentumKind = "nesterov",
     average_last: int = 1,
     noise_multiplier: Stated | None = None,
     noise_std: Stated | None = None,
@@ -207,6 +217,7 @@ def NoisySGD(  # noqa: D417 (the shared options are added)
         loss=loss,
         dimension=dimension,
         momentum=momentum,
+        momentum_kind=momentum_kind,
         average_last=average_last,
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
@@ -231,6 +242,7 @@ def CyclicSGD(  # noqa: D417 (the shared options are added)
     loss: LossGeometry | None = None,
     dimension: int | None = None,
     momentum: float = 0.0,
+    momentum_kind: MomentumKind = "nesterov",
     average_last: int = 1,
     noise_multiplier: Stated | None = None,
     noise_std: Stated | None = None,
@@ -275,6 +287,7 @@ def CyclicSGD(  # noqa: D417 (the shared options are added)
         loss=loss,
         dimension=dimension,
         momentum=momentum,
+        momentum_kind=momentum_kind,
         average_last=average_last,
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
@@ -295,6 +308,7 @@ def OnePassSGD(  # noqa: D417 (the shared options are added)
     loss: LossGeometry | None = None,
     dimension: int | None = None,
     momentum: float = 0.0,
+    momentum_kind: MomentumKind = "nesterov",
     average_last: int = 1,
     noise_multiplier: Stated | None = None,
     noise_std: Stated | None = None,
@@ -333,6 +347,7 @@ def OnePassSGD(  # noqa: D417 (the shared options are added)
         loss=loss,
         dimension=dimension,
         momentum=momentum,
+        momentum_kind=momentum_kind,
         average_last=average_last,
         noise=_noise(noise_multiplier, noise_std, iterate_std),
         noise_kind=noise_kind,
@@ -354,6 +369,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
     loss: LossGeometry | None = None,
     dimension: int | None = None,
     momentum: float = 0.0,
+    momentum_kind: MomentumKind = "nesterov",
     average_last: int = 1,
     noise_multiplier: None = None,
     noise_std: None = None,
@@ -390,7 +406,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
                 f"ProjectedLangevin takes no {name}: its noise is sqrt(2 * learning_rate / "
                 "inverse_temperature); change one of these, or use NoisyGD"
             )
-    if momentum or average_last != 1:
+    if momentum or momentum_kind != "nesterov" or average_last != 1:
         raise InvalidInput(
             "ProjectedLangevin takes plain steps, without momentum or average_last; use NoisyGD"
         )
@@ -411,6 +427,7 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
         loss=loss,
         dimension=dimension,
         momentum=0.0,
+        momentum_kind="nesterov",
         average_last=1,
         noise=Given("iterate_std", _langevin_std(rate, heat)),
         noise_kind="gaussian",

@@ -73,7 +73,7 @@ def search_adversary(
     search = _Search(delta, BUDGETS[effort])
     for problem in problems_of(run, delta, limit_drift=limit, position=position):
         search.try_problem(problem, free=True)
-    found = list(rooms(run, limit=limit, position=position))
+    found = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
     for room in found:
         if room.drifts and run.loss is not None:
             search.explore(room, BUDGETS[effort] / len(found))

@@ -51,6 +51,7 @@ from dplateau.audit.chains import (
 from dplateau.audit.laws import UNIT
 from dplateau.audit.problems import LowerBound, WalkProblem, lower_epsilon
 from dplateau.errors import NotApplicable
+from dplateau.ground.types import BoolArray, FloatArray
 
 # Drifts against a wall, in units of the drift whose stationary tail across the domain is delta.
 _WALL_DRIFTS = (-2.0, -1.0, -0.6, -0.3, 0.5)
@@ -85,6 +86,8 @@ def problems_of(
     run: Run, delta: float, *, limit_drift: bool = False, position: int | None = None
 ) -> list[WalkProblem]:
     """Return the problems that :func:`lower_bound` tries, the plainest first."""
+    if not run.is_plain:
+        return list(_processed(run, position))
     problems: list[WalkProblem] = []
     for room in rooms(run, limit=limit_drift, position=position):
         plain = room.plain()
@@ -119,6 +122,68 @@ def _drifting(room: Room, plain: WalkProblem, delta: float) -> Iterator[WalkProb
         yield room.problem(Others(share=share), plain)
 
 
+def _processed(run: Run, position: int | None) -> Iterator[WalkProblem]:
+    """Yield linear losses under momentum or averages: what leaves is a sum over the noisy steps.
+
+    The record's push and the noise of step t reach it with the same weight, the response to a push
+    at that step. As a walk without contraction the sum has steps of these sizes.
+    """
+    if run.domain is not None or required_curvature(run) or isinstance(run.learning_rate, Schedule):
+        raise NotApplicable(
+            "with momentum or averages exact problems are known for linear losses at one learning "
+            "rate, without a domain; leave these out, or the momentum and the averages"
+        )
+    contraction, step, noise = scales(run)
+    if isinstance(run.release, AllIterates):
+        weights = np.ones(run.steps)
+    else:
+        weights = _responses(run, 1.0 - float(np.min(contraction)))
+    felt = np.abs(weights) > 1e-150
+    steps, noises = weights * np.asarray(step), np.abs(weights) * np.asarray(noise)
+    for inclusion in _inclusions(run, position):
+        kept = felt.copy()
+        known: Inclusion = inclusion
+        match inclusion:
+            case Always() | Periodic() | Once() as pattern:
+                steps = np.where(_at(pattern, run.steps), steps, 0.0)
+                known = ALWAYS
+            case Bernoulli():
+                pass
+            case _:
+                raise NotApplicable("which step holds the record of a shuffled run is hidden")
+        yield WalkProblem(
+            steps=int(kept.sum()),
+            contraction=1.0,
+            record_step=tuple(steps[kept].tolist()),
+            noise_std=tuple(noises[kept].tolist()),
+            inclusion=known,
+            neighbors=run.neighbors,
+            noise_kind=run.noise_kind,
+        )
+
+
+def _responses(run: Run, pull: float) -> FloatArray:
+    """Return how much of a push at each step is in what leaves; ``pull`` is learning_rate * l2."""
+    w, v, m = 1.0, 1.0, run.momentum
+    path = [w]
+    for _ in range(run.steps - 1):
+        at = w + m * v if run.momentum_kind == "nesterov" else w
+        v = m * v - pull * at
+        w += v
+        path.append(w)
+    response = np.array(path)
+    window = min(run.average_last, run.steps)
+    total = np.cumsum(response)
+    mean: FloatArray = np.r_[total[:window], total[window:] - total[:-window]] / run.average_last
+    return mean[::-1]
+
+
+def _at(pattern: Pattern, steps: int) -> BoolArray:
+    found = np.zeros(steps, dtype=np.bool_)
+    found[active_steps(pattern, steps)] = True
+    return found
+
+
 def _released_every(run: Run) -> list[int]:
     """Return the numbers of steps between releases, if there are several."""
     match run.release:
@@ -145,17 +210,16 @@ def _readings(plain: WalkProblem, lengths: list[int]) -> Iterator[WalkProblem]:
     factors = np.broadcast_to(plain.contraction, plain.steps)
     left = np.ones(plain.steps)
     ends = np.cumsum(lengths)
-    last = np.zeros(plain.steps, dtype=bool)
+    last = np.zeros(plain.steps, dtype=np.bool_)
     last[ends - 1] = True
     for t in range(plain.steps - 2, -1, -1):
         left[t] = 1.0 if last[t] else left[t + 1] * factors[t + 1]
     step, noise = left * np.asarray(plain.record_step), left * np.asarray(plain.noise_std)
-    active = np.ones(plain.steps, dtype=bool)
+    active = np.ones(plain.steps, dtype=np.bool_)
     inclusion: Always | Bernoulli = Always()
     match plain.inclusion:
         case Always() | Periodic() | Once() as pattern:
-            active[:] = False
-            active[active_steps(pattern, plain.steps)] = True
+            active = _at(pattern, plain.steps)
         case Bernoulli() as coins:
             inclusion = coins
         case _:

@@ -31,6 +31,7 @@ from dplateau.bounds.historical import (
     BravoWeaklySmooth,
 )
 from dplateau.bounds.iteration import EveryBatch, GdBounded, GdContraction, ModulusBound
+from dplateau.bounds.momentum import Momentum
 from dplateau.bounds.one_use import (
     OnePassHockeyStick,
     OnePassHybrid,
@@ -91,6 +92,7 @@ BOUNDS: tuple[Bound, ...] = (
     PoissonCheckpoints(),
     OrderedCheckpoints(),
     ShuffledCheckpoints(),
+    Momentum(),
     AsoodehDiazClosed(),
 )
 

@@ -73,9 +73,8 @@ FLAGS: dict[str, Flag] = {
     "diameter": Flag(float, "Diameter of the convex body iterates are projected onto.", _STEP),
     "radius": Flag(float, "Radius of a ball around 0, instead of --diameter.", _STEP),
     "dimension": Flag(int, "Number of parameters.", _STEP),
-    "momentum": Flag(
-        float, "Nesterov's momentum (no hidden-state bound covers it).", _STEP, _NOISY
-    ),
+    "momentum": Flag(float, "Momentum, from 0 up to but not 1.", _STEP, _NOISY),
+    "momentum_kind": Flag(str, "nesterov (default) or heavy-ball.", _STEP, _NOISY),
     "average_last": Flag(int, "Average that many last iterates.", _STEP, _NOISY),
     "lipschitz": Flag(float, "Bound on its gradient norm (the clip norm).", _LOSS),
     "smoothness": Flag(float, "Its smoothness (logistic on unit rows: 0.25).", _LOSS),
@@ -107,7 +106,7 @@ FLAGS: dict[str, Flag] = {
     "at": Flag(str, "Checkpoints: after these steps, such as 100,200,500.", CLAIM_PANEL),
     "last_iterates": Flag(int, "Checkpoints: so many last iterates.", CLAIM_PANEL),
 }
-_WORDS = ("sampling", "order", "noise_kind", "neighbors", "release")
+_WORDS = ("sampling", "order", "momentum_kind", "noise_kind", "neighbors", "release")
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:

@@ -171,6 +171,7 @@ def _walk(
     room = 1 + records.ruler.slack
     stds = (values_over(run.noise_std, run.steps) * (run.batch_size * room)).tolist()
     size, l2, momentum, domain = float(run.batch_size), run.l2, run.momentum, run.domain
+    looks_ahead = momentum > 0 and run.momentum_kind == "nesterov"
     draw = randomness.laplace if run.noise_kind == "laplace" else randomness.gaussian
     sums = records.in_turn(islice(batches(run, randomness), run.steps))
     report = _reporter(progress, run.steps)
@@ -178,7 +179,7 @@ def _walk(
         weights[:] = domain.project(weights)
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
     for step in range(steps := _steps_taken(run, randomness)):
-        ahead = weights + momentum * velocity if momentum else weights
+        ahead = weights + momentum * velocity if looks_ahead else weights
         units = next(sums)(ahead.reshape(leaving.shape)).ravel()
         scales = (momentum, rates[step], size, l2, stds[step], records.ruler.unit)
         point = advance(weights, velocity, ahead, units, draw(weights.size), scales)
@@ -287,14 +288,14 @@ def _check_run(run: Run, loss: Loss, feature_norm: float, clip: float | None) ->
 def _check_domain(run: Run, loss: Loss) -> None:
     """Refuse a domain that the loss's constants do not cover."""
     loss.check_domain(run.domain)
-    if not run.momentum:
+    if not run.momentum or run.momentum_kind == "heavy_ball":
         return
     try:
         loss.check_domain(None)
     except InvalidInput:
         raise NotApplicable(
             f"momentum={run.momentum:g} takes gradients ahead of the iterate, outside the domain "
-            f"that the constants of {loss!r} hold on; use momentum=0, or Huber"
+            f"that the constants of {loss!r} hold on; use momentum_kind='heavy_ball', or Huber"
         ) from None
 
 

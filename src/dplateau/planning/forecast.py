@@ -199,12 +199,13 @@ def _momentum_responses(run: Run, pull: FloatArray) -> tuple[FloatArray, FloatAr
     from scipy.signal import lfilter
 
     steps, averaged, m = run.steps, run.average_last, run.momentum
-    # The iterate answers a push at time 0 by x_t = (1 - pull) ((1 + m) x_(t-1) - m x_(t-2)).
+    # The iterate answers a push at time 0 by x_t = (1 - pull) ((1 + m) x_(t-1) - m x_(t-2)), or for
+    # a heavy ball by x_t = (1 + m - pull) x_(t-1) - m x_(t-2).
     push = np.zeros(steps)
     push[0] = 1.0
-    impulse = np.array(
-        [lfilter([1.0], [1.0, -(1 + m) * (1 - p), m * (1 - p)], push) for p in pull]
-    ).T
+    ahead = run.momentum_kind == "nesterov"
+    past = [((1 + m) * (1 - p), m * (1 - p)) if ahead else (1 + m - p, m) for p in pull]
+    impulse = np.array([lfilter([1.0], [1.0, -last, other], push) for last, other in past]).T
     reach = np.vstack([np.zeros((averaged, pull.size)), np.cumsum(impulse, axis=0)])
     # The true weights pull at every step, so what is learnt is the sum of the answers.
     left = 1 - pull * reach[-averaged:].mean(axis=0)

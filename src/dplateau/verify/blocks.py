@@ -114,18 +114,31 @@ def parts_of(case: Case) -> tuple[list[Parts], float]:
     A split says how many records only the one and only the other run has; of replaced records
     both runs have all.
     """
-    run, size = case.run, case.run.group_size
-    detail = f"{size} records, at most {_MOST_RECORDS_OF_A_GROUP} are verified"
-    case.ledger.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
+    run = case.run
     unknown = sorted(set(case.witness) - _FIELDS)
     case.ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
     stretches, extra = stretches_of(case, run)
     edges = require_edges(case, run.steps)
-    splits = [(size - left, left) for left in range(size // 2 + 1)]
-    if run.neighbors == "replace":
-        splits = [(size, size)]
-    rarest = _RAREST_SHARE * case.delta
-    return [block_parts(stretches, edges, split, run.diameter, rarest) for split in splits], extra
+    rarest = rarest_chance(case)
+    found = [
+        block_parts(stretches, edges, split, run.diameter, rarest) for split in require_splits(case)
+    ]
+    return found, extra
+
+
+def require_splits(case: Case) -> list[tuple[int, int]]:
+    """Return how many records of a group only the one and only the other run may have."""
+    size = case.run.group_size
+    detail = f"{size} records, at most {_MOST_RECORDS_OF_A_GROUP} are verified"
+    case.ledger.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
+    if case.run.neighbors == "replace":
+        return [(size, size)]
+    return [(size - left, left) for left in range(size // 2 + 1)]
+
+
+def rarest_chance(case: Case) -> float:
+    """Return the chance below which losses are not told apart."""
+    return _RAREST_SHARE * case.delta
 
 
 def worst_split(case: Case, splits: list[Parts], extra: float) -> Derived:
@@ -395,7 +408,7 @@ def _block_pairs(
         if i == last and noise[1] <= uses[0] and math.isfinite(diameter):
             cap = diameter * math.exp(_log_product(stretches, uses[0]) - unit) * _UP / size
         coins = uses_of(stretches, uses[0], uses[1], unit, cap * size)
-        yield None if coins is None else _pair(coins.scaled(_UP / size), split, cap, rarest)
+        yield None if coins is None else coin_pair(coins.scaled(_UP / size), split, cap, rarest)
 
 
 def _log_product(stretches: list[Stretch], lag: int) -> float:
@@ -407,7 +420,8 @@ def _log_product(stretches: list[Stretch], lag: int) -> float:
     raise ArithmeticError(f"no step has the lag {lag}")
 
 
-def _pair(coins: Coins, split: tuple[int, int], cap: float, rarest: float) -> LossPair:
+def coin_pair(coins: Coins, split: tuple[int, int], cap: float, rarest: float) -> LossPair:
+    """Return the pair of (records here, records there), each moving by such coins."""
     here, there = split
     right = smoothed(coins.copies(here), cap, rarest)
     if there == 0:
@@ -428,7 +442,7 @@ def _single_pairs(
     if len(counted) > _MOST_SINGLES:
         counted = _rounded_up(counted)
     return [
-        (_single(size, rate, split, rarest), count)
+        (single_pair(size, rate, split, rarest), count)
         for (size, rate), count in counted.items()
         if count
     ]
@@ -449,8 +463,9 @@ def _rounded_up(counted: dict[tuple[float, float], int]) -> dict[tuple[float, fl
         ratio *= 1.4
 
 
-def _single(size: float, rate: float, split: tuple[int, int], rarest: float) -> LossPair:
+def single_pair(size: float, rate: float, split: tuple[int, int], rarest: float) -> LossPair:
+    """Return the pair of one step whose own noise hides its own use."""
     if split == (1, 0):
         return GaussianPair(size) if rate == 1 else SampledPair(rate, size)
     coins = Coins(np.array([size]), np.array([rate]), np.array([1.0]))
-    return _pair(coins, split, math.inf, rarest)
+    return coin_pair(coins, split, math.inf, rarest)

@@ -18,6 +18,7 @@ from dplateau.verify import (
     compositions,
     historical,
     iteration,
+    momentum,
     one_use,
     reading,
     recursion,
@@ -153,10 +154,13 @@ THEOREMS: dict[str, Theorem] = {
     "poisson_replace_modulus": split.poisson_replace_modulus,
     "poisson_recursion": recursion.poisson_recursion,
     "fixed_size_recursion": recursion.fixed_size_recursion,
+    "momentum": momentum.momentum,
     "checkpoints_full_batch": checkpoints.checkpoints_full_batch,
     "checkpoints_poisson": checkpoints.checkpoints_poisson,
     "checkpoints_ordered": checkpoints.checkpoints_ordered,
     "checkpoints_shuffled": checkpoints.checkpoints_shuffled,
 }
 # Theorems that speak of several records themselves; the others are extended by group privacy.
-KNOW_GROUPS = frozenset({"poisson_blocks", "poisson_blocks_replace", "checkpoints_poisson"})
+KNOW_GROUPS = frozenset(
+    {"poisson_blocks", "poisson_blocks_replace", "checkpoints_poisson", "momentum"}
+)

@@ -1,0 +1,165 @@
+"""Momentum: a norm that all steps shrink, checked in exact arithmetic.
+
+One step takes the gradient at a = w (a heavy ball) or a = w - m u (Nesterov), u = -velocity, and
+then u <- m u + x a, w <- w - u, in a direction of curvature h, x = learning_rate * h: a matrix A_x
+on (w, u). Whatever else enters it enters along G = (-1, 1). Two matrix inequalities,
+A_x^T P A_x <= c^2 P at the least and the largest x, hold for all x between (the left side is
+convex in x), so a use l steps old moves the last w by at most kappa c^l of its length, kappa^2 =
+(G^T P G) (P^-1)_{11}. The last step's noise hides its own use and the old ones
+(docs/theory/momentum.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+
+from dplateau.algorithms import FullBatch, LastIterate, Poisson, Run
+from dplateau.verify import blocks, reading
+from dplateau.verify.claims import COMPOSED, Case, Derived, gaussian_derived
+from dplateau.verify.coins import Coins
+from dplateau.verify.facts import (
+    distance_factor,
+    require_cap,
+    require_constant,
+)
+
+Matrix = list[list[Fraction]]
+_FIELDS = {"batch_cap", "extra_delta", "contraction", "norm", "kappa", "own_blocks"}
+_UP = 1 + 1e-12
+
+
+def momentum(case: Case) -> Derived:
+    """Derive Poisson or full batches: the steps' own blocks, and that of the last step."""
+    run, ledger, witness = case.run, case.ledger, case.witness
+    _require_run(case)
+    unknown = sorted(set(witness) - _FIELDS)
+    ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
+    sampled = isinstance(run.batches, Poisson)
+    cap, extra = require_cap(case, run) if sampled else (run.n, 0.0)
+    stored = reading.whole(witness, "batch_cap")
+    ledger.require("batch cap", stored == cap, f"{stored} records of {cap}")
+    ledger.require("room", extra < case.delta, f"the cap leaves {case.delta - extra:.3g} of delta")
+    contraction = reading.number(witness, "contraction")
+    kappa = _require_norm(case, cap, contraction)
+    own = reading.whole(witness, "own_blocks", 1)
+    ledger.require("own blocks", own <= run.steps, f"{own} of {run.steps} steps")
+    stage = require_constant(run, ledger)
+    assert run.loss is not None
+    size = stage.eta * run.loss.lipschitz / run.batch_size / stage.nu * _UP
+    rate = run.batches.rate if isinstance(run.batches, Poisson) else 1.0
+    assert isinstance(rate, float)
+    if rate == 1:
+        return _certain(case, size, kappa, contraction, own)
+    coins = _last_uses(run, size, kappa, contraction, own, rate)
+    rarest = blocks.rarest_chance(case)
+    splits: list[blocks.Parts] = []
+    for split in blocks.require_splits(case):
+        parts: blocks.Parts = [(blocks.coin_pair(coins, split, math.inf, rarest), 1)]
+        if own > 1:
+            parts.append((blocks.single_pair(size, rate, split, rarest), own - 1))
+        splits.append(parts)
+    return blocks.worst_split(case, splits, extra)
+
+
+def _certain(case: Case, size: float, kappa: float, c: float, own: int) -> Derived:
+    """Return the claim about a record in every batch: squares of certain moves."""
+    old = kappa * sum_of_powers(c, own, case.run.steps)
+    mu = size * math.sqrt(own - 1 + (1 + old) ** 2) * (1 + 1e-11)
+    mu *= case.run.group_size * distance_factor(case.run)
+    return replace(gaussian_derived(mu, case.delta), excess=COMPOSED)
+
+
+def sum_of_powers(c: float, first: int, end: int) -> float:
+    """Return c^first + ... + c^(end - 1)."""
+    log = math.log(c)
+    return math.exp(first * log) * math.expm1((end - first) * log) / math.expm1(log)
+
+
+def _last_uses(run: Run, size: float, kappa: float, c: float, own: int, rate: float) -> Coins:
+    """Return what the last step's noise hides: its own use, and those ``own`` steps old or more."""
+    one = Coins(np.array([size]), np.array([rate]), np.array([1.0]))
+    if own >= run.steps:
+        return one
+    log = math.log(c) + 4e-16
+    steps = [blocks.Stretch(0, run.steps, kappa * size, 1.0, rate, log, 0.0)]
+    old = blocks.uses_of(steps, own, run.steps, 0.0)
+    if old is None:
+        return one
+    return Coins(
+        np.r_[one.weights, old.weights],
+        np.r_[one.rates, old.rates],
+        np.r_[one.counts, old.counts],
+        old.offset,
+    )
+
+
+# --- the norm ------------------------------------------------------------------------------------
+
+
+def _require_norm(case: Case, cap: int, contraction: float) -> float:
+    """Check both matrix inequalities exactly, and return kappa, rounded up."""
+    run, ledger = case.run, case.ledger
+    ledger.require("contraction", 0 < contraction < 1, f"{contraction:.9g}")
+    entries = reading.numbers(case.witness, "norm")
+    ledger.require("norm", len(entries) == 2, f"{len(entries)} entries")
+    cross, own = (Fraction(entry) for entry in entries)
+    norm: Matrix = [[Fraction(1), cross], [cross, own]]
+    ledger.require("positive norm", _positive(norm) and own > cross**2, f"{entries}")
+    assert run.loss is not None
+    assert isinstance(run.learning_rate, float)
+    rate, ridge, m = Fraction(run.learning_rate), Fraction(run.l2), Fraction(run.momentum)
+    steep = ridge + Fraction(run.loss.smoothness) * Fraction(cap) / Fraction(run.batch_size)
+    for name, curvature in (("flattest", ridge), ("steepest", steep)):
+        x = rate * curvature
+        ahead = -m if run.momentum_kind == "nesterov" else Fraction(0)
+        turned = [x, m + x * ahead]  # the new u: m u + x (w + ahead u)
+        step = [[1 - turned[0], -turned[1]], turned]
+        image = _times(_turned(step), _times(norm, step))
+        left = [
+            [Fraction(contraction) ** 2 * norm[i][j] - image[i][j] for j in (0, 1)] for i in (0, 1)
+        ]
+        detail = f"c = {contraction:.12g} at learning rate times curvature {float(x):.6g}"
+        ledger.require(f"shrinks at the {name}", _positive(left), detail)
+    entering = norm[0][0] - 2 * cross + own  # G^T P G
+    leaving = own / (own - cross**2)  # (P^-1)_11
+    kappa = math.sqrt(float(entering * leaving)) * (1 + 1e-15)
+    ledger.agree("kappa", reading.number(case.witness, "kappa"), kappa)
+    return kappa
+
+
+def _positive(matrix: Matrix) -> bool:
+    """Return whether a symmetric matrix has no negative direction."""
+    (a, b), (_, d) = matrix
+    return a >= 0 and d >= 0 and a * d >= b * b
+
+
+def _times(left: Matrix, right: Matrix) -> Matrix:
+    return [[left[i][0] * right[0][j] + left[i][1] * right[1][j] for j in (0, 1)] for i in (0, 1)]
+
+
+def _turned(matrix: Matrix) -> Matrix:
+    return [[matrix[j][i] for j in (0, 1)] for i in (0, 1)]
+
+
+def _require_run(case: Case) -> None:
+    run, ledger = case.run, case.ledger
+    hidden = isinstance(run.release, LastIterate)
+    ledger.require("release", hidden, f"the run releases {run.release.name!r}")
+    known = run.momentum_kind in ("heavy_ball", "nesterov")
+    moves = run.momentum > 0 and known
+    ledger.require("momentum", moves, f"{run.momentum:g}, {run.momentum_kind}")
+    ledger.require("one iterate", run.average_last == 1, "averages are not covered")
+    known = isinstance(run.batches, FullBatch | Poisson)
+    ledger.require("algorithm", known, f"full or Poisson batches; this is {run.described}")
+    ledger.require("no domain", run.domain is None, "a projection may stretch the norm")
+    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
+    ledger.require("constant steps", not run.has_schedule, "the theorem is about equal steps")
+    ledger.require("learning rate", run.learning_rate is not None, "the theorem needs it")
+    loss = run.loss
+    fits = loss is not None and loss.convex and math.isfinite(loss.smoothness)
+    fits = fits and loss is not None and math.isfinite(loss.lipschitz)
+    ledger.require("geometry", fits, "convex, smooth and Lipschitz losses")
