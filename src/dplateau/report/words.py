@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dplateau.algorithms import (
     AllIterates,
+    Checkpoints,
     LastIterate,
     RandomStop,
     Run,
@@ -178,6 +179,12 @@ def _stated(run: Run) -> str:
             return f"Only the last iterate of {described}. Nothing else that depends on the data."
         case AllIterates():
             return f"Every iterate of {described}."
+        case Checkpoints() as checkpoints:
+            count = sum(count for _, count in checkpoints.segments(run.steps))
+            return (
+                f"{count} iterates, fixed in advance, of {described}. "
+                "Nothing else that depends on the data."
+            )
         case RandomStop():
             return f"The iterate of one uniformly random step of {described}."
         case _ as unknown:
