@@ -2,7 +2,9 @@
 #
 #   make setup     an environment in .venv with the locked packages and the library itself
 #   make demo      setup, then the guided tour of the library
-#   make test      lint, types, doctests and the whole test suite
+#   make test      lint, types, doctests and the whole core test suite
+#   make check     make test, then every suite that has an environment of its own (suites/NAME)
+#   make test-NAME one of those: each installs suites/NAME/requirements.txt beside the locked packages
 #   make golden    write the golden certificates of tests/golden anew
 #   make falsify   the long search for a run that leaks more than its certificate says
 #   make bench     timings of the accountant, of training and of sampling
@@ -28,9 +30,12 @@ INSTALL_LOCK = $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 INSTALL_SELF = $(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	--no-deps --no-build-isolation --editable .
 
+# What needs heavy packages, a browser or a cluster is tested apart from the core.
+SUITES := $(patsubst suites/%/requirements.txt,%,$(wildcard suites/*/requirements.txt))
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test lint types suite golden falsify bench bench-utility bench-peers lock clean
+.PHONY: help setup demo test check $(SUITES:%=test-%) lint types suite golden falsify bench bench-utility bench-peers lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -41,6 +46,19 @@ demo: $(RUN)
 	$(BIN)/python -m dplateau demo
 
 test: lint types suite
+
+check: test $(SUITES:%=test-%)
+
+$(SUITES:%=test-%): test-%: .venv-%/.installed
+	.venv-$*/bin/python -m pytest suites/$*
+
+.venv-%/.installed: suites/%/requirements.txt locks/run.txt pyproject.toml
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/run.txt
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -r suites/$*/requirements.txt
+	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
+		--no-deps --no-build-isolation --editable .
+	@touch $@
 
 lint: $(TEST)
 	$(BIN)/ruff check .
@@ -117,5 +135,5 @@ lock:
 	rm -rf $(LOCKER)
 
 clean:
-	rm -rf $(VENV) $(LOCKER) $(PEERS:%=.venv-peers-%) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .falsify
+	rm -rf $(VENV) $(LOCKER) $(SUITES:%=.venv-%) $(PEERS:%=.venv-peers-%) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .falsify
 	find src tests tools benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
