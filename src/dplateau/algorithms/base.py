@@ -454,6 +454,15 @@ class Run:
         return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
+def require_run(value: object) -> Run:
+    """Return ``value`` if it describes a run; whatever else was passed is refused in words."""
+    if not isinstance(value, Run):
+        raise InvalidInput(
+            f"a run is needed, such as NoisyGD(...) or NoisySGD(...); got {type(value).__name__}"
+        )
+    return value
+
+
 def fraction(value: PerStep) -> Fraction:
     """Read a number as the decimal the user typed, so that 0.1 epochs of 1000/10 are 10 steps."""
     assert not isinstance(value, Schedule)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import Run, require_run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.certificates.calibrate import calibrate
@@ -68,7 +68,7 @@ def noise_needed(run: Run, epsilon: float, delta: float) -> NoiseNeeds:
     """
     found: list[tuple[str, str, float | None, str | None]] = []
     for bound in BOUNDS:
-        reason = bound.refusal(run)
+        reason = bound.refusal(require_run(run))
         if bound.sound and reason is None:
             found.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
         elif bound.sound:
