@@ -1,8 +1,8 @@
 """What the site makes of the project's own files while it is built (hooks of MkDocs).
 
-The README is the home page, CHANGELOG and CONTRIBUTING are pages, the command line's reference is read
-off the commands, and the formulas of the proof notes, which are written so that they can be read in a
-terminal, are marked as AsciiMath for MathJax.
+The README is the home page, CHANGELOG and CONTRIBUTING are pages, the command line's reference is
+read off the commands, and the formulas of the proof notes, which are written so that they can be
+read in a terminal, are marked as AsciiMath for MathJax.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def command_line() -> Iterator[str]:
     from dplateau.cli.commands import app
 
     yield "# Command line\n"
-    yield "Every command prints its help with `--help`, and machine-readable results with `--json`.\n"
+    yield "Every command prints its help with `--help`, and results as JSON with `--json`.\n"
     yield from _commands(typer.main.get_command(app), "dplateau", 2)
 
 
