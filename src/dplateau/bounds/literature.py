@@ -102,6 +102,30 @@ def asoodeh_online(statement: str) -> Citation:
     )
 
 
+def asoodeh_conversion(statement: str) -> Citation:
+    """Return a citation of the lossless conversion of Rényi to approximate privacy."""
+    return Citation(
+        "asoodeh2021three",
+        "Asoodeh, Shahab and Liao, Jiachun and Calmon, Flavio P. and Kosut, Oliver and Sankar, Lalitha",
+        "Three Variants of Differential Privacy: Lossless Conversion and Applications",
+        2021,
+        "IEEE Journal on Selected Areas in Information Theory 2(1), arXiv:2008.06529",
+        statement,
+    )
+
+
+def abadi(statement: str) -> Citation:
+    """Return a citation of the moments accountant."""
+    return Citation(
+        "abadi2016deep",
+        "Abadi, Martin and Chu, Andy and Goodfellow, Ian and McMahan, H. Brendan and others",
+        "Deep Learning with Differential Privacy",
+        2016,
+        "ACM CCS, arXiv:1607.00133",
+        statement,
+    )
+
+
 def feldman(statement: str) -> Citation:
     """Return a citation of privacy amplification by iteration."""
     return Citation(
