@@ -146,9 +146,9 @@ def test_the_event_of_a_released_run_is_the_one_a_user_would_write() -> None:
 
 
 def test_the_event_of_a_hidden_run_is_a_composition_of_mixtures() -> None:
-    certificate = certify(POISSON.replace(steps=8), 1e-5)
+    certificate = certify(POISSON.replace(steps=16, l2=0.3), 1e-5)
     event = certificate.to_dp_event()
-    assert {type(e).__name__ for e in event.events} == {"MixtureOfGaussiansDpEvent"}
+    assert "MixtureOfGaussiansDpEvent(" in repr(event)
     theirs = PLDAccountant(value_discretization_interval=COARSE).compose(event).get_epsilon(1e-5)
     assert theirs == pytest.approx(certificate.claimed_epsilon, rel=1e-2)
     assert theirs >= 0.997 * certificate.claimed_epsilon

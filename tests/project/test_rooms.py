@@ -40,6 +40,8 @@ ROOMS = (
     "planning",
     "estimators",
     "tables",
+    "opacus",
+    "onnx",
     "sampling",
     "plots",
     "report",
@@ -79,6 +81,9 @@ ONLY_IN = {
     "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
     "pyarrow": ("engines.sources", "tables"),
+    "torch": ("opacus",),
+    "opacus": ("opacus",),
+    "onnx": ("onnx",),
 }
 
 # All that these rooms may import from outside, the standard library apart.
