@@ -332,7 +332,7 @@ def test_replaced_records_and_groups_cost_more(changes: dict[str, Any]) -> None:
         (SAMPLED.replace(release="all"), "is about release='last'; yours is 'all'"),
         (
             SAMPLED.replace(loss=LossGeometry(lipschitz=1.0, convex=False, smoothness=0.1)),
-            "needs convex and smooth losses",
+            "needs convex losses; yours are declared nonconvex",
         ),
         (FULL.replace(noise_multiplier=[20.0] * 200 + [30.0] * 200), "at every step"),
     ],

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from dplateau.algorithms import Run
-from dplateau.bounds.base import Assumption, Bound, Witness
-from dplateau.bounds.compositions import base_assumptions
+from dplateau.bounds.base import Assumption, Bound, Witness, base_assumptions
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate, Claim
 from dplateau.certificates.comparison import Comparison, ComparisonRow

@@ -12,6 +12,8 @@ from dplateau.ground.shown import rounded_up
 if TYPE_CHECKING:
     import pandas as pd
 
+_HISTORICAL = "(historical, not a claim)"
+
 
 @dataclass(frozen=True)
 class ComparisonRow:
@@ -55,6 +57,15 @@ class Comparison:
         """Return one bound's epsilon, or None if it does not apply."""
         return next(row.epsilon for row in self.rows if row.bound == bound)
 
+    @property
+    def refusals(self) -> dict[str, tuple[str, ...]]:
+        """Return why bounds say nothing: each reason with the names of the bounds that give it."""
+        groups: dict[str, tuple[str, ...]] = {}
+        for row in self.rows:
+            if row.reason is not None:
+                groups[row.reason] = (*groups.get(row.reason, ()), row.bound)
+        return groups
+
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas frame with one row per bound (needs the extra ``frames``)."""
         import pandas as pd
@@ -72,10 +83,16 @@ class Comparison:
         }
 
     def __str__(self) -> str:
-        """Show a plain-text table."""
+        """Show a plain-text table of the answers, then the refusals, each reason once."""
+        answers = [row for row in self.rows if row.reason is None]
         width = max(len(row.title) for row in self.rows)
         lines = [f"{'bound':<{width}}  {'epsilon':>10}  at delta = {rounded_up(self.delta)}"]
-        lines += [f"{row.title:<{width}}  {_shown(row):>10}  {_note(row)}" for row in self.rows]
+        lines += [f"{row.title:<{width}}  {_shown(row):>10}  {_note(row)}" for row in answers]
+        sound = {row.bound: row.sound for row in self.rows}
+        lines += ["", "The others say nothing:"] if self.refusals else []
+        for reason, names in self.refusals.items():
+            marked = (name if sound[name] else f"{name} {_HISTORICAL}" for name in names)
+            lines.append(f"  {', '.join(marked)}: {reason}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -96,4 +113,4 @@ def _shown(row: ComparisonRow) -> str:
 
 def _note(row: ComparisonRow) -> str:
     note = row.citation if row.reason is None else row.reason
-    return note if row.sound else f"(historical, not a claim) {note}"
+    return note if row.sound else f"{_HISTORICAL} {note}"
