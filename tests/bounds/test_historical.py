@@ -120,7 +120,7 @@ def test_the_closed_form_by_hand() -> None:
 
 
 def test_the_closed_form_under_strong_convexity_by_hand() -> None:
-    """c = .9: 32 (R / 10^6 + .81^R 16 / 16) / .16 is least at R = 58 or its neighbours."""
+    """c = .9: 32 (R / 10^6 + .81^R 16 / 16) / .16 is least at R = 58 or its neighbors."""
     run = NoisySGD(**{**FIXED, "l2": 0.2})
     steps = np.arange(1, 200)
     least = 2 / 0.16 * np.min(16 * steps / 1e6 + 0.81**steps * 4 / 0.25)

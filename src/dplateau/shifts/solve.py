@@ -237,7 +237,7 @@ def proposition_3_2(
 ) -> IterationBound:
     """Return the bound that stays finite as T grows: contractions on a domain of diameter D.
 
-    The start tau is optimised, and so is the distance there: D, or less if the runs cannot have
+    The start tau is optimized, and so is the distance there: D, or less if the runs cannot have
     drifted that far.
     """
     _require_domain("Proposition 3.2", diameter)
