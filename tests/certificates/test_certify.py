@@ -53,10 +53,8 @@ def test_releasing_everything_leaves_only_released_bounds() -> None:
     found = compare(RIDGE.replace(release="all"), 1e-5)
     for row in found.rows:
         if row.hidden_state:
-            assert row.reason in (
-                "needs hidden iterates (release='last'); yours releases all of them",
-                "is about release=Checkpoints(...), or an average of the last iterates; yours is "
-                "release='all'",
+            assert row.reason == (
+                "needs hidden iterates (release='last'); yours releases all of them"
             )
     assert not found.best.hidden_state
 

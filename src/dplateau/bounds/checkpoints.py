@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dplateau.algorithms import (
+    AllIterates,
     Checkpoints,
     Cyclic,
     FullBatch,
@@ -31,6 +32,7 @@ from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
 from dplateau.bounds.conditions import (
+    EVERYTHING_LEAVES,
     GEOMETRY,
     AboutBatches,
     Asks,
@@ -67,6 +69,8 @@ def checkpoints_of(run: Run) -> Checkpoints:
             return checkpoints
         case LastIterate() if run.average_last > 1:
             return Checkpoints(last=run.average_last)
+        case AllIterates():
+            raise NotApplicable(EVERYTHING_LEAVES)
         case release:
             raise NotApplicable(
                 "is about release=Checkpoints(...), or an average of the last iterates; yours is "

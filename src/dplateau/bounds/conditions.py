@@ -97,6 +97,9 @@ class OneOf:
 # ---- what leaves, and which steps make it -------------------------------------------------------
 
 
+EVERYTHING_LEAVES = "needs hidden iterates (release='last'); yours releases all of them"
+
+
 @dataclass(frozen=True)
 class HiddenIterates:
     """Nothing but ``released`` leaves, and plain steps lead there."""
@@ -105,7 +108,7 @@ class HiddenIterates:
 
     def unmet(self, run: Run) -> str | None:
         if run.release == AllIterates():
-            return "needs hidden iterates (release='last'); yours releases all of them"
+            return EVERYTHING_LEAVES
         if run.release != self.released:
             return f"is about release={self.released.name!r}; yours is {run.release.name!r}"
         if not run.is_plain:

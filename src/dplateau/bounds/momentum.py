@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from dplateau.algorithms import FullBatch, LastIterate, Poisson, Run
+from dplateau.algorithms import AllIterates, FullBatch, LastIterate, Poisson, Run
 from dplateau.algorithms.base import MomentumKind
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import coarse
 from dplateau.bounds.conditions import (
+    EVERYTHING_LEAVES,
     GEOMETRY,
     AboutBatches,
     Asks,
@@ -143,6 +144,8 @@ class LastIterateAlone:
     """Steps have momentum, and nothing leaves but the last w."""
 
     def unmet(self, run: Run) -> str | None:
+        if run.release == AllIterates():
+            return EVERYTHING_LEAVES
         if run.release != LastIterate():
             return f"is about release='last'; yours is {run.release.name!r} (composition covers it)"
         if run.momentum == 0:
