@@ -73,6 +73,24 @@ def test_random_settings_reach_every_bound(name: str) -> None:
     assert len(examples(name)) == EACH
 
 
+DOMINATED = [(bound.name, other) for bound in SOUND for other in bound.dominated_by]
+
+
+@pytest.mark.parametrize(("name", "other"), DOMINATED)
+def test_a_bound_is_never_below_one_that_dominates_it(name: str, other: str) -> None:
+    """Choosing skips the first where the second applies, so that must never lose anything."""
+    better, met = bound_named(other), 0
+    for chosen in settings(SEED, TRIES):
+        run = chosen.run
+        if run.group_size > 1 or run.steps > 150 or met == 3:
+            continue
+        if bound_named(name).refusal(run) is None and better.refusal(run) is None:
+            least = better.claim(epsilon(better, run, chosen.delta))
+            assert least <= bound_named(name).claim(epsilon(bound_named(name), run, chosen.delta))
+            met += 1
+    assert met > 0
+
+
 # --- never below what is proved to be needed ---------------------------------------------------
 
 

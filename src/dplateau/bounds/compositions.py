@@ -165,6 +165,10 @@ def _why_no_uses(run: Run) -> str | None:
 KNOWN_USES = Asks(_why_no_uses)
 
 
+# Composing Gaussians is exact: where that applies, no other accountant is smaller.
+_EXACT_WITHOUT_SAMPLING = ("gdp_composition",)
+
+
 class Composition(Bound):
     """What classical accountants share: they read the uses of the most exposed record."""
 
@@ -177,6 +181,7 @@ class RepeatedStep(Composition):
     """The most exposed step, amplified by sampling, as often as there are steps."""
 
     rates = ConstantRates()
+    dominated_by = _EXACT_WITHOUT_SAMPLING
     repeated: ClassVar[type[NaiveCompositionCurve] | type[AdvancedCompositionCurve]]
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
@@ -246,6 +251,7 @@ class RdpComposition(Composition):
     name = "rdp_composition"
     claim_margin = RENYI_MARGIN
     title = "RDP (moments accountant)"
+    dominated_by = _EXACT_WITHOUT_SAMPLING
     citation = literature.mironov_sampled("Theorem 4 and section 3.3")
     needs = (
         GaussianNoise("PLD composition covers it"),
@@ -373,7 +379,7 @@ class PldComposition(Composition):
     claim_margin = COMPOSED_MARGIN
     title = "PLD composition"
     citation = literature.connect_the_dots("Algorithm 1, composed by fast Fourier transform")
-    dominated_by = ("gdp_composition",)  # exact where it applies
+    dominated_by = _EXACT_WITHOUT_SAMPLING
     needs = (Asks(_why_no_pair), KNOWN_USES)
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
