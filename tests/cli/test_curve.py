@@ -137,8 +137,8 @@ def test_where_nothing_is_known_from_below_a_note_says_so(tmp_path: Path) -> Non
     words = (
         "--momentum",
         "0.9",
-        "--diameter",
-        "1",
+        "--radius",
+        "9",
         "--to",
         "400",
         "--points",
