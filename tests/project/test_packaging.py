@@ -175,14 +175,14 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert [name for name in names if unwanted.search(name)] == []
 
 
-def test_the_wheel_states_its_licence(wheel: Path) -> None:
+def test_the_wheel_states_its_license(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (place,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = Parser().parsestr(archive.read(place).decode())
-        licence = archive.read(place.replace("/METADATA", "/licenses/LICENSE")).decode()
+        license = archive.read(place.replace("/METADATA", "/licenses/LICENSE")).decode()
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Version"] == PROJECT["version"]
-    assert licence.startswith("MIT License")
+    assert license.startswith("MIT License")
 
 
 def test_the_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def audit_trainer(
     progress
         Called with the number of runs done and their total, and nothing else.
 
+    Examples
+    --------
     >>> from dplateau import NoisyGD, certify
     >>> run = NoisyGD(n=1, steps=1, noise_multiplier=1.0, release="last")
     >>> claim = certify(run, delta=1e-5)

@@ -129,6 +129,8 @@ def plan(
         "auto": with enough records rows are first whitened by noisy second moments, where a recipe
         of full batches runs. "never": they are not.
 
+    Examples
+    --------
     >>> found = plan(n=30_000, d=100, epsilon=1.0)
     >>> found.run.kind, found.certificate.claimed_epsilon <= 1.0
     ('NoisyGD', True)
