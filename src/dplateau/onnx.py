@@ -117,10 +117,10 @@ def _scores(graph: _Graph, rows: RowMap, coef: FloatArray, intercept: FloatArray
         cut = graph.add("Min", graph.add("Max", cut, rows.low), rows.high)
     mapped = cut
     if rows.low is not None:
-        mapped = graph.add("Div", graph.add("Sub", cut, rows.centre), rows.half)
+        mapped = graph.add("Div", graph.add("Sub", cut, rows.center), rows.half)
     shares = _shares(graph, mapped, rows.data_norm)
     scaled = graph.add("Mul", cut, shares)
-    at_centre = np.sum(coef * rows.centre, axis=1)
+    at_centre = np.sum(coef * rows.center, axis=1)
     scores = graph.add("MatMul", scaled, np.ascontiguousarray(coef.T))
     rest = graph.add("Mul", graph.add("Sub", np.ones(1), shares), at_centre[None])
     scores = graph.add("Add", graph.add("Add", scores, rest), intercept)
