@@ -20,12 +20,13 @@ from dplateau.certificates.composition import (
     METHODS,
     Composition,
     Entry,
+    ForeignPart,
     Part,
     Records,
     renyi_curve,
     row_of,
+    unit_of,
 )
-from dplateau.certificates.foreign import ForeignPart, unit_of
 from dplateau.curves import (
     WIDEST_EPSILON,
     BasicCompositionCurve,

@@ -21,7 +21,7 @@ from dplateau.algorithms import (
 )
 from dplateau.bounds.base import Bound, KnowsRecords
 from dplateau.bounds.registry import BOUNDS, bound_named
-from dplateau.certificates.curve_table import Column
+from dplateau.certificates.over_steps import Column
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks

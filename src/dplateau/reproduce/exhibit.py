@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dplateau.bounds.base import Citation
+from dplateau.bounds.literature import Citation
 from dplateau.plots.panels import Panel, PanelsDisplay
 
 

@@ -199,7 +199,7 @@ def random_stop() -> Exhibit:
             )
         )
         title = f"eta = {eta:g}, sigma = {sigma:g}"
-        panels.append(Panel(title, "epsilon", "delta", lines, y_limits=(1e-25, 1.0)))
+        panels.append(Panel(title, "epsilon", "delta", lines, y_limits=(1e-18, 1.0)))
         rows += [
             Row(
                 f"{title}: delta at epsilon {epsilon:g}",
