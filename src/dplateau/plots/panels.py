@@ -71,7 +71,8 @@ class PanelsDisplay(Display):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=self.size, layout="constrained")
-        for ax, panel in zip(figure.subplots(1, len(self.panels), squeeze=False)[0], self.panels):
+        axes = figure.subplots(1, len(self.panels), squeeze=False)[0]
+        for ax, panel in zip(axes, self.panels, strict=True):
             draw_panel(ax, panel)
         return figure
 
@@ -79,8 +80,9 @@ class PanelsDisplay(Display):
 def draw_panel(ax: Axes, panel: Panel) -> None:
     """Draw one panel."""
     drawn = [line for line in panel.lines if line.kind in ("ours", "paper")]
+    hidden = [line.kind == "ours" for line in drawn]
     ends = [float(line.y[-1]) for line in drawn]
-    chosen = dict(zip(map(id, drawn), looks([line.kind == "ours" for line in drawn], ends)))
+    chosen = dict(zip(map(id, drawn), looks(hidden, ends), strict=True))
     for line in panel.lines:
         match line.kind:
             case "lower":
@@ -92,7 +94,7 @@ def draw_panel(ax: Axes, panel: Panel) -> None:
                 ax.plot(
                     line.x,
                     line.y,
-                    color=look.colour,
+                    color=look.color,
                     linestyle=look.style,
                     linewidth=look.width,
                     zorder=look.layer,

@@ -55,9 +55,10 @@ def page_of(exhibits: Sequence[Exhibit], folder: str) -> str:
     """Return a page in Markdown about the exhibits, whose pictures lie in ``folder``."""
     parts = [
         "# The papers, reproduced",
-        "Every figure and table of the papers that the library grew from, computed by its own code: "
-        "`dplateau reproduce` writes this page and its pictures, `dplateau reproduce NAME` one of "
-        "them. Dashed lines are the papers' statements, solid ones what is proved here.",
+        "Every figure and table of the papers that the library grew from, computed by its own "
+        "code: `dplateau reproduce` writes this page and its pictures, `dplateau reproduce "
+        "NAME` one of them. Dashed lines are the papers' statements, solid ones what is proved "
+        "here.",
     ]
     for exhibit in exhibits:
         parts.append(f"## {exhibit.title}")

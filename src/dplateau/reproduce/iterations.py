@@ -6,7 +6,7 @@ From Altschuler and Talwar (2022), Asoodeh, Diaz and Calmon (2020), and Bravo et
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from dplateau.curves import GaussianCurve, PrivacyCurve, RenyiCurve
 from dplateau.ground.types import FloatArray
 from dplateau.plots.panels import Line, Panel, Surface
 from dplateau.reproduce.exhibit import Exhibit, Row
-from dplateau.shifts.square_root import (
+from dplateau.reproduce.published_forms import (
     corollary_3_7,
     corollary_3_8,
     corollary_3_9,
@@ -83,15 +83,15 @@ def plateau() -> Exhibit:
         "plateau",
         "The privacy loss stops growing",
         literature.altschuler_talwar("Figure 1"),
-        "The figure is a sketch without constants; here n = 100, L = 1, D = 1, eta = .1, noise .2 on "
-        "the average, delta = 1e-5.",
+        "The figure is a sketch without constants; here n = 100, L = 1, D = 1, eta = .1, noise "
+        ".2 on the average, delta = 1e-5.",
         (Panel("convex losses on a ball", "steps", "epsilon", lines, x_scale="log"),),
         "composition",
         "hidden",
         rows,
-        "The paper's proof for sampled batches conditions on noise that depends on the batch, and "
-        "its definition of the sampled divergence is the smaller of the two orders; the bounds here "
-        "advance one step at a time and use the larger. The plateau itself stands.",
+        "The paper's proof for sampled batches conditions on noise that depends on the batch, "
+        "and its definition of the sampled divergence is the smaller of the two orders; the "
+        "bounds here advance one step at a time and use the larger. The plateau itself stands.",
     )
 
 
@@ -126,7 +126,7 @@ def one_pass() -> Exhibit:
 
 
 def one_pass_strongly() -> Exhibit:
-    """The same for strongly convex losses."""
+    """Do the same for strongly convex losses."""
     factor = math.sqrt(1 - 2 * 0.7 * 0.5 * 0.2 / (0.5 + 0.2))
     run = OnePassSGD(
         **{**_FIGURE_2, "learning_rate": 0.7, "noise_std": 1.0, "l2": (1 - factor) / 0.7}
@@ -142,24 +142,37 @@ def one_pass_strongly() -> Exhibit:
         "Theorem 4",
         "ours",
         _record_rows(run, ((20, 1.0), (30, 1.0), (39, 1.0), (39, 2.0)), ours),
-        "The paper's factor is sqrt(1 - 2 eta beta rho / (beta + rho)) = .894; the sharper one is "
-        "max(1 - eta rho, eta beta - 1) = .86. Its GDP columns ignore the wall, which is nearer than "
-        "the record's own step.",
+        "The paper's factor is sqrt(1 - 2 eta beta rho / (beta + rho)) = .894; the sharper one "
+        "is max(1 - eta rho, eta beta - 1) = .86. Its GDP columns ignore the wall, which is "
+        "nearer than the record's own step.",
     )
 
 
-def _record_panels(run: Run, records: tuple[int, ...], ours: Run | None = None) -> tuple[Panel, ...]:
+def _record_panels(
+    run: Run, records: tuple[int, ...], ours: Run | None = None
+) -> tuple[Panel, ...]:
     epsilons = np.linspace(0.02, 2.0, 60)
     panels = []
     for record in records:
         lines = (
-            Line("Balle et al. (2019)", epsilons, _deltas(_of_record("mixing_rdp", run, record), epsilons)),
-            Line("Theorem 4", epsilons, _deltas(_of_record("one_pass_hockey_stick", run, record), epsilons)),
-            Line("ours", epsilons, _deltas(_of_record("one_pass_hybrid", ours or run, record), epsilons), "ours"),
+            Line(
+                "Balle et al. (2019)",
+                epsilons,
+                _deltas(_of_record("mixing_rdp", run, record), epsilons),
+            ),
+            Line(
+                "Theorem 4",
+                epsilons,
+                _deltas(_of_record("one_pass_hockey_stick", run, record), epsilons),
+            ),
+            Line(
+                "ours",
+                epsilons,
+                _deltas(_of_record("one_pass_hybrid", ours or run, record), epsilons),
+                "ours",
+            ),
         )
-        panels.append(
-            Panel(f"record {record}", "epsilon", "delta", lines, y_limits=(1e-20, 2.0))
-        )
+        panels.append(Panel(f"record {record}", "epsilon", "delta", lines, y_limits=(1e-20, 2.0)))
     return tuple(panels)
 
 
@@ -174,6 +187,13 @@ def _record_rows(
         )
         for record, epsilon in places
     )
+
+
+_RANDOM_STOPS: tuple[tuple[str, str, Literal["ours", "paper"]], ...] = (
+    ("Feldman et al. (2018), H_T", "random_stop_rdp", "paper"),
+    ("slides, any Lipschitz loss", "random_stop_lipschitz", "paper"),
+    ("ours", "random_stop_mean", "ours"),
+)
 
 
 def random_stop() -> Exhibit:
@@ -192,11 +212,7 @@ def random_stop() -> Exhibit:
         epsilons = np.linspace(0.05, 3.0, 50)
         lines = tuple(
             Line(title, epsilons, _deltas(_claim(name, run), epsilons), kind)
-            for title, name, kind in (
-                ("Feldman et al. (2018), H_T", "random_stop_rdp", "paper"),
-                ("slides, any Lipschitz loss", "random_stop_lipschitz", "paper"),
-                ("ours", "random_stop_mean", "ours"),
-            )
+            for title, name, kind in _RANDOM_STOPS
         )
         title = f"eta = {eta:g}, sigma = {sigma:g}"
         panels.append(Panel(title, "epsilon", "delta", lines, y_limits=(1e-18, 1.0)))
@@ -217,9 +233,9 @@ def random_stop() -> Exhibit:
         "slides",
         "ours",
         tuple(rows),
-        "Theorem 26 of Feldman et al. has log T where its proof gives the harmonic number H_T, and "
-        "the slides' last corollary multiplies by alpha twice. Ours averages the best bound of every "
-        "step; it needs convexity, the slides' statement does not.",
+        "Theorem 26 of Feldman et al. has log T where its proof gives the harmonic number H_T, "
+        "and the slides' last corollary multiplies by alpha twice. Ours averages the best bound "
+        "of every step; it needs convexity, the slides' statement does not.",
     )
 
 
@@ -227,7 +243,7 @@ def random_stop() -> Exhibit:
 
 
 def table_1() -> Exhibit:
-    """The rows of Table 1 as epsilon: by the paper's Rényi divergence, and lifted to GDP."""
+    """Read the rows of Table 1 as epsilon: by Rényi divergences, and lifted to GDP."""
     eta, nu, diameter, steps = 0.1, 0.5, 1.0, 100
     lipschitz, beta, kappa, dissipation = 1.0, 1.0, 0.5, 0.05
     p, holder = 0.5, 1.0
@@ -265,20 +281,20 @@ def table_1() -> Exhibit:
         "moduli",
         "Six classes of losses",
         literature.bravo("Table 1"),
-        "Two starts a diameter apart: D = 1, T = 100, eta = .1, noise .5 per step, L = 1, beta = 1, "
-        "kappa = .5, lambda = .05; epsilon at delta = 1e-5.",
+        "Two starts a diameter apart: D = 1, T = 100, eta = .1, noise .5 per step, L = 1, beta "
+        "= 1, kappa = .5, lambda = .05; epsilon at delta = 1e-5.",
         (),
         "Rényi, as in the table",
         "GDP",
         rows,
-        "The same sum of squares bounds the trade-off function, not only Rényi divergences, and that "
-        "is strictly stronger. Strong convexity has the smaller modulus max(1 - eta kappa, eta beta - 1), "
-        "and the dissipative row needs no logarithm.",
+        "The same sum of squares bounds the trade-off function, not only Rényi divergences, and "
+        "that is strictly stronger. Strong convexity has the smaller modulus max(1 - eta kappa, "
+        "eta beta - 1), and the dissipative row needs no logarithm.",
     )
 
 
 def weakly_smooth() -> Exhibit:
-    """The published bound over step sizes for several Hölder exponents, and what blocks give."""
+    """Draw the published bound over step sizes for several Hölder exponents."""
     n, lipschitz, constant, diameter = 1000, 1.0, 2.0, 1.0
     etas = np.geomspace(1 / n, n**-0.5, 50)
     lines = []
@@ -329,14 +345,14 @@ def weakly_smooth() -> Exhibit:
         "Theorem 5.2",
         "ours",
         tuple(rows),
-        "The paper takes the map of a Poisson batch for a contraction although it divides by the "
-        "constant batch size: false for batches above it. Here the largest batch is bounded and the "
-        "chance of a larger one is charged to delta.",
+        "The paper takes the map of a Poisson batch for a contraction although it divides by "
+        "the constant batch size: false for batches above it. Here the largest batch is bounded "
+        "and the chance of a larger one is charged to delta.",
     )
 
 
 def energy() -> Exhibit:
-    """The sum of squares as a function of two distances: not convex, and solved all the same."""
+    """Draw the sum of squares over two distances: not convex, and solved all the same."""
     diameter, jump = 5.0, 4.0
     noise = np.array([1.0, 0.01, 0.4])
     first, second = np.meshgrid(np.linspace(0.0, 6.0, 240), np.linspace(0.0, 6.0, 240))
@@ -371,7 +387,11 @@ def energy() -> Exhibit:
         (panel,),
         "least on a grid of 240 x 240",
         "closed form",
-        (Row("sum of squares", grid, closed), Row("the same, at the distances found", None, float(cost(u[1], u[2])))),
-        "The paper proves a local minimum by second-order conditions. Dynamic programming backwards "
-        "shows that the cost to go is quadratic, so the closed form is the global minimum.",
+        (
+            Row("sum of squares", grid, closed),
+            Row("the same, at the distances found", None, float(cost(u[1], u[2]))),
+        ),
+        "The paper proves a local minimum by second-order conditions. Dynamic programming "
+        "backwards shows that the cost to go is quadratic, so the closed form is the global "
+        "minimum.",
     )
