@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts.chain import DESCENT_ASCENT, LINEAR, SQUARE_ROOT, Chain, modulus_of
 from dplateau.shifts.closed_forms import homogeneous_plan
