@@ -131,17 +131,10 @@ def spread(wanted: FloatArray, gap: float) -> FloatArray:
     >>> spread(np.array([0.5, 0.5, 0.9]), 0.1).round(2).tolist()
     [0.45, 0.55, 0.9]
     """
+    from scipy.optimize import isotonic_regression
+
     offsets = gap * np.arange(wanted.size)
-    # Least squares under an order: pool neighbors that would cross.
-    pools: list[tuple[float, int]] = []
-    for value in wanted - offsets:
-        mean, count = float(value), 1
-        while pools and pools[-1][0] > mean:
-            before, size = pools.pop()
-            mean = (mean * count + before * size) / (count + size)
-            count += size
-        pools.append((mean, count))
-    flat = np.repeat([mean for mean, _ in pools], [count for _, count in pools])
+    flat = isotonic_regression(wanted - offsets).x
     room = max(gap / 2, 1.0 - gap * (wanted.size - 0.5))
     placed: FloatArray = np.clip(flat, gap / 2, room) + offsets
     return placed
