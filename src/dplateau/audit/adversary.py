@@ -98,10 +98,10 @@ def search_adversary(
     search = _Search(delta, BUDGETS[effort])
     for problem in problems_of(run, delta, limit_drift=limit, position=position):
         search.try_problem(problem, free=True)
-    found = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
-    for room in found:
+    open_rooms = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
+    for room in open_rooms:
         if room.drifts and run.loss is not None:
-            search.explore(room, BUDGETS[effort] / len(found))
+            search.explore(room, BUDGETS[effort] / len(open_rooms))
     return search.best()
 
 
@@ -163,9 +163,9 @@ class _Search:
             for neighbor in _moves(room, plain, choice, size):
                 if self._left <= 0:
                     return
-                found = self._score(room, plain, neighbor)
-                if found > value + _WORTHWHILE * abs(value):
-                    value, choice, improved = found, neighbor, True
+                score = self._score(room, plain, neighbor)
+                if score > value + _WORTHWHILE * abs(value):
+                    value, choice, improved = score, neighbor, True
                     break
             size = size if improved else size / 4
 
@@ -198,13 +198,13 @@ def _strengths(room: Room, plain: WalkProblem) -> list[float]:
     assert loss is not None
     rate = _rate(room)
     wipe = min(float(np.min(plain.contraction)) / rate, room.smoothness)
-    found = [wipe, wipe / 2]
+    strengths = [wipe, wipe / 2]
     if not loss.convex:
-        found += [-min(room.smoothness, 1 / rate), -min(room.smoothness, 0.2 / rate)]
+        strengths += [-min(room.smoothness, 1 / rate), -min(room.smoothness, 0.2 / rate)]
     elif room.smoothness * rate > 1.5:
         # Steps so long that they overshoot.
-        found.append(min(room.smoothness, 1.9 / rate))
-    return found
+        strengths.append(min(room.smoothness, 1.9 / rate))
+    return strengths
 
 
 def _rate(room: Room) -> float:

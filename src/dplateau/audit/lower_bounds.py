@@ -198,9 +198,9 @@ def _responses(run: Run, pull: float) -> FloatArray:
 
 
 def _at(pattern: Pattern, steps: int) -> BoolArray:
-    found = np.zeros(steps, dtype=np.bool_)
-    found[active_steps(pattern, steps)] = True
-    return found
+    flags = np.zeros(steps, dtype=np.bool_)
+    flags[active_steps(pattern, steps)] = True
+    return flags
 
 
 def _released_every(run: Run) -> list[int]:
@@ -505,23 +505,24 @@ def required_curvature(run: Run) -> float:
     loss = run.loss
     if loss is None:
         return 0.0
-    found = loss.strong_convexity
+    curvature = loss.strong_convexity
     if loss.dissipativity is not None:
         offset, rate = loss.dissipativity
         size = run.diameter
         if rate * size**2 > offset:
-            found = max(found, rate - offset / size**2 if math.isfinite(size) else rate)
-    if found and not found * run.diameter / 2 <= loss.lipschitz:
+            curvature = max(curvature, rate - offset / size**2 if math.isfinite(size) else rate)
+    if curvature and not curvature * run.diameter / 2 <= loss.lipschitz:
         raise NotApplicable(
-            f"no loss is {loss.lipschitz:g}-Lipschitz with curvature {found:g} on a domain of "
+            f"no loss is {loss.lipschitz:g}-Lipschitz with curvature {curvature:g} on a domain of "
             f"diameter {run.diameter:g}: the class is empty (linear losses are not strongly convex "
             "and not dissipative); state the ridge term as l2=... of the run, or a smaller domain"
         )
-    if found > loss.smoothness:
+    if curvature > loss.smoothness:
         raise NotApplicable(
-            f"no loss of smoothness {loss.smoothness:g} has curvature {found:g}: the class is empty"
+            f"no loss of smoothness {loss.smoothness:g} has curvature {curvature:g}: the class is "
+            "empty"
         )
-    return found
+    return curvature
 
 
 def scales(run: Run) -> tuple[PerStep, PerStep, PerStep]:

@@ -41,15 +41,15 @@ def sampled_gaussian_rdp(orders: FloatArray, sampling_rate: float, step: float) 
     alphas = np.asarray(orders, dtype=float)
     if sampling_rate == 1.0:
         return alphas * (step**2 / 2 * _ROUND_UP)
-    found = np.empty_like(alphas)
+    divergences = np.empty_like(alphas)
     whole = alphas == np.floor(alphas)
     real = ~whole & (alphas <= LARGEST_REAL_ORDER)
     for i in np.flatnonzero(real):
-        found[i] = _log_moment_real(float(alphas[i]), sampling_rate, step)
+        divergences[i] = _log_moment_real(float(alphas[i]), sampling_rate, step)
     for i in np.flatnonzero(~real):
         # (alpha - 1) D_alpha grows with alpha, so rounding the order up is safe.
-        found[i] = _log_moment_whole(math.ceil(alphas[i]), sampling_rate, step)
-    rounded: FloatArray = found / (alphas - 1) * _ROUND_UP
+        divergences[i] = _log_moment_whole(math.ceil(alphas[i]), sampling_rate, step)
+    rounded: FloatArray = divergences / (alphas - 1) * _ROUND_UP
     return rounded
 
 
@@ -123,15 +123,15 @@ def _log_power_excess(order: float, gain: FloatArray, q: float) -> FloatArray:
     )
     with np.errstate(divide="ignore"):
         small = order * np.abs(log_ratio) < 0.1
-        found = np.empty_like(gain)
-        found[small] = _log_series(order, np.expm1(log_ratio[small]))
+        logs = np.empty_like(gain)
+        logs[small] = _log_series(order, np.expm1(log_ratio[small]))
         up, down = ~small & (log_ratio > 0), ~small & (log_ratio < 0)
         # Factor the power out where it is large; the two remaining terms never nearly cancel.
         a = log_ratio[up]
-        found[up] = order * a + np.log(k * np.expm1(-order * a) - order * np.expm1(-k * a))
+        logs[up] = order * a + np.log(k * np.expm1(-order * a) - order * np.expm1(-k * a))
         a = log_ratio[down]
-        found[down] = np.log(np.exp(a) * np.expm1(k * a) - k * np.expm1(a))
-    return found
+        logs[down] = np.log(np.exp(a) * np.expm1(k * a) - k * np.expm1(a))
+    return logs
 
 
 def _log_series(order: float, u: FloatArray) -> FloatArray:

@@ -57,8 +57,8 @@ class StepLaw:
     @property
     def losses(self) -> tuple[str, ...]:
         """The classes of losses that the declared constants justify at every learning rate."""
-        found = [set(self.step_map.moduli(eta)) for eta, _, _ in self.stretches]
-        return tuple(sorted(set.intersection(*found)))
+        classes = [set(self.step_map.moduli(eta)) for eta, _, _ in self.stretches]
+        return tuple(sorted(set.intersection(*classes)))
 
     @property
     def is_constant(self) -> bool:
@@ -236,18 +236,18 @@ class Proposals:
     def log_tv(self, lengths: IntArray) -> FloatArray:
         """Return log TV for each length (0 or more steps)."""
         costs = np.min([self._costs(losses, lengths) for losses in self.law.losses], axis=0)
-        found: FloatArray = np.asarray(log_gaussian_delta(0.0, np.sqrt(costs)))
+        logs: FloatArray = np.asarray(log_gaussian_delta(0.0, np.sqrt(costs)))
         if self.law.failure > 0:
             with np.errstate(divide="ignore"):
-                found = np.logaddexp(found, np.log(lengths * self.law.failure))
-        return np.minimum(np.where(lengths > 0, found, 0.0), 0.0)
+                logs = np.logaddexp(logs, np.log(lengths * self.law.failure))
+        return np.minimum(np.where(lengths > 0, logs, 0.0), 0.0)
 
     def _costs(self, losses: str, lengths: IntArray) -> FloatArray:
         inside = np.maximum(lengths, 1)
         if losses in self._listed:
             listed = self._listed[losses]
-            found: FloatArray = listed[np.minimum(inside, listed.size) - 1]
-            return found
+            costs: FloatArray = listed[np.minimum(inside, listed.size) - 1]
+            return costs
         c, _ = squared(self.law.modulus(losses))
         return self.law.diameter**2 / _inverse(c, self.law.noise_std, inside.astype(np.float64))
 
@@ -329,8 +329,8 @@ def _inverse(c: float, noise_std: float, steps: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
             total = np.expm1(rate * steps) / -math.expm1(-rate)
     with np.errstate(over="ignore"):
-        found: FloatArray = noise_std**2 * total
-    return found
+        inverse: FloatArray = noise_std**2 * total
+    return inverse
 
 
 def _listed_costs(law: StepLaw, losses: str) -> FloatArray:

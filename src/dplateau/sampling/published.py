@@ -85,14 +85,14 @@ def _regularity(run: Run) -> list[tuple[float, float]]:
     """Return the pairs (p, M) that the declared constants give."""
     loss = run.loss
     assert loss is not None
-    found = []
+    pairs = []
     if math.isfinite(loss.smoothness):
-        found.append((1.0, loss.smoothness + run.l2))
+        pairs.append((1.0, loss.smoothness + run.l2))
     if loss.holder is not None and run.l2 == 0:
-        found.append((loss.holder[0], loss.holder[1]))
+        pairs.append((loss.holder[0], loss.holder[1]))
     if math.isfinite(loss.lipschitz) and run.l2 == 0:
-        found.append((0.0, 2 * loss.lipschitz))
-    return found
+        pairs.append((0.0, 2 * loss.lipschitz))
+    return pairs
 
 
 def _why_not(run: Run) -> str | None:
