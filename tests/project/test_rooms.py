@@ -44,6 +44,7 @@ ROOMS = (
     "onnx",
     "sampling",
     "plots",
+    "reproduce",
     "report",
     "__init__",
     "cli",

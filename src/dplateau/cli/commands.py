@@ -25,6 +25,8 @@ from dplateau.cli.report import (
     report_command,
     verify_command,
 )
+from dplateau.cli.reproduce import EXAMPLE as REPRODUCE_EXAMPLE
+from dplateau.cli.reproduce import reproduce_command
 from dplateau.cli.sign import EXAMPLE as SIGN_EXAMPLE
 from dplateau.cli.sign import sign_command
 from dplateau.cli.train import (
@@ -161,6 +163,7 @@ app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
 app.command(name="sign", epilog=SIGN_EXAMPLE)(sign_command)
+app.command(name="reproduce", epilog=REPRODUCE_EXAMPLE)(reproduce_command)
 app.command(name="verify", epilog=VERIFY_EXAMPLE)(verify_command)
 app.command(name="explain", epilog=EXPLAIN_EXAMPLE)(explain_command)
 app.command(name="report", epilog=REPORT_EXAMPLE)(report_command)
