@@ -33,6 +33,7 @@ from dplateau.algorithms import (
     refuse_batches,
     refuse_release,
 )
+from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.audit.chains import (
     ALWAYS,
     Always,
@@ -378,8 +379,7 @@ class Room:
                 "pull_when": others.when,
             }
         if self.base:
-            assert self.run.loss is not None
-            left = 1 - self.base * (self.upper - self.lower) / 2 / self.run.loss.lipschitz
+            left = 1 - self.base * (self.upper - self.lower) / 2 / loss_of(self.run).lipschitz
             changes["record_step"] = as_per_step(np.asarray(scales(self.run)[1]) * left)
             own = _rates(self.run) * self.base / self.run.batch_size
             changes["record_pull"] = as_per_step(own)
@@ -553,8 +553,7 @@ def interval(run: Run) -> tuple[float, float]:
 
 
 def _rates(run: Run) -> Any:
-    rate = run.learning_rate
-    assert rate is not None
+    rate = learning_rate_of(run)
     return rate.values() if isinstance(rate, Schedule) else np.asarray(rate)
 
 

@@ -28,6 +28,7 @@ from dplateau.algorithms import (
     Schedule,
 )
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
@@ -39,7 +40,6 @@ from dplateau.bounds.conditions import (
     Contractive,
     Needs,
     OrderIs,
-    loss_of,
 )
 from dplateau.bounds.iteration import (
     GdBounded,

@@ -20,16 +20,10 @@ import numpy as np
 
 from dplateau.algorithms import FixedSize, Run, Schedule
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import learning_rate_of, learning_rates
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
-from dplateau.bounds.conditions import (
-    GEOMETRY,
-    AboutBatches,
-    Contractive,
-    HiddenIterates,
-    learning_rate_of,
-    learning_rates,
-)
+from dplateau.bounds.conditions import GEOMETRY, AboutBatches, Contractive, HiddenIterates
 from dplateau.bounds.iteration import chain_of, every_step, step_map
 from dplateau.bounds.step_maps import CONTRACTION, geometry_assumptions
 from dplateau.curves import AveragedLossCurve, SubsampledGaussianPair

@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from dplateau.algorithms import FixedSize, FullBatch, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.compositions import starting_orders
@@ -33,8 +34,6 @@ from dplateau.bounds.conditions import (
     Needs,
     NeighborsAre,
     SmoothLosses,
-    equal_steps,
-    loss_of,
 )
 from dplateau.bounds.step_maps import CONTRACTION, StepMap, geometry_assumptions
 from dplateau.curves import RenyiCurve, sampled_gaussian_rdp

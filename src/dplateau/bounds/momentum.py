@@ -25,6 +25,7 @@ from scipy import optimize
 
 from dplateau.algorithms import AllIterates, FullBatch, LastIterate, Poisson, Run
 from dplateau.algorithms.base import MomentumKind
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import coarse
@@ -37,8 +38,6 @@ from dplateau.bounds.conditions import (
     ConstantSteps,
     ConvexLosses,
     SmoothLosses,
-    equal_steps,
-    loss_of,
 )
 from dplateau.bounds.step_maps import (
     CONTRACTION,

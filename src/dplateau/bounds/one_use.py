@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from dplateau.algorithms import OnePass, RandomStop, Run
+from dplateau.algorithms.stated import equal_steps
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -28,7 +29,6 @@ from dplateau.bounds.conditions import (
     LaplaceNoise,
     Needs,
     OrderIs,
-    equal_steps,
 )
 from dplateau.bounds.iteration import step_map
 from dplateau.bounds.ordered import SHUFFLED

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dplateau.algorithms import FixedSize, LossGeometry, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -28,9 +29,7 @@ from dplateau.bounds.conditions import (
     HiddenIterates,
     Needs,
     NeighborsAre,
-    equal_steps,
     holds,
-    loss_of,
 )
 from dplateau.bounds.iteration import NO_MODULUS
 from dplateau.bounds.step_maps import (

@@ -29,8 +29,8 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import learning_rates, loss_of
 from dplateau.bounds.base import Assumption
-from dplateau.bounds.conditions import learning_rates, loss_of
 from dplateau.errors import NotApplicable
 from dplateau.numerics.solve import largest_integer, smallest_integer
 from dplateau.shifts import Linear, Modulus, SquareRoot

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplateau.algorithms import Run, run_from_dict
+from dplateau.algorithms.stated import equal_steps
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
@@ -274,9 +275,8 @@ def _with_rate(run: Run, rate: float) -> Run:
     """Return the run at another learning rate; Langevin noise that was stated follows it."""
     if run.noise.name != "iterate_std" or run.kind == "ProjectedLangevin":
         return run.replace(learning_rate=rate)
-    assert isinstance(run.learning_rate, float)
-    assert isinstance(run.iterate_std, float)
-    std = run.iterate_std * math.sqrt(rate / run.learning_rate)
+    steps = equal_steps(run)
+    std = steps.nu * math.sqrt(rate / steps.eta)
     return run.replace(learning_rate=rate, iterate_std=std)
 
 

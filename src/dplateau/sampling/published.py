@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.algorithms import FixedSize, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -43,11 +44,10 @@ def theorem_4_2(run: Run, tv: float) -> Published:
     reason = _why_not(run)
     if reason is not None:
         return Published(None, 0.0, reason)
-    assert isinstance(run.learning_rate, float)
-    assert isinstance(run.iterate_std, float)
+    steps = equal_steps(run)
     # At inverse temperature B the chain is that of B f with the step eta / B = nu^2 / 2.
-    heat = 2 * run.learning_rate / run.iterate_std**2
-    step = run.learning_rate / heat
+    heat = 2 * steps.eta / steps.nu**2
+    step = steps.eta / heat
     limit = 1 / min(theta(p, heat * m, run.diameter) for p, m in _regularity(run))
     # Rounding must not refuse a learning rate of exactly the limit.
     if step > limit * (1 + 1e-12):
@@ -83,8 +83,7 @@ def theta(p: float, constant: float, diameter: float) -> float:
 
 def _regularity(run: Run) -> list[tuple[float, float]]:
     """Return the pairs (p, M) that the declared constants give."""
-    loss = run.loss
-    assert loss is not None
+    loss = loss_of(run)
     pairs = []
     if math.isfinite(loss.smoothness):
         pairs.append((1.0, loss.smoothness + run.l2))
