@@ -57,8 +57,18 @@ class EqualSteps:
 
 def equal_steps(run: Run) -> EqualSteps:
     """Return the numbers of equal steps, or refuse."""
-    match (run.learning_rate, run.iterate_std, run.record_step):
-        case (float(eta), float(nu), float(step)):
+    eta, nu = rate_and_noise(run)
+    match run.record_step:
+        case float(step):
             return EqualSteps(eta, nu, step, run.neighbor_factor * step)
+        case _:
+            raise NotApplicable(CHANGING_STEPS)
+
+
+def rate_and_noise(run: Run) -> tuple[float, float]:
+    """Return the learning rate and the noise in parameter space of equal steps, or refuse."""
+    match (learning_rate_of(run), run.iterate_std):
+        case (float(eta), float(nu)):
+            return eta, nu
         case _:
             raise NotApplicable(CHANGING_STEPS)

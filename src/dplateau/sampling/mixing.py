@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplateau.algorithms import Run, run_from_dict
-from dplateau.algorithms.stated import equal_steps
+from dplateau.algorithms.stated import rate_and_noise
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
@@ -275,8 +275,8 @@ def _with_rate(run: Run, rate: float) -> Run:
     """Return the run at another learning rate; Langevin noise that was stated follows it."""
     if run.noise.name != "iterate_std" or run.kind == "ProjectedLangevin":
         return run.replace(learning_rate=rate)
-    steps = equal_steps(run)
-    std = steps.nu * math.sqrt(rate / steps.eta)
+    before, std = rate_and_noise(run)
+    std *= math.sqrt(rate / before)
     return run.replace(learning_rate=rate, iterate_std=std)
 
 

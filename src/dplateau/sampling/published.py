@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.algorithms import FixedSize, Run
-from dplateau.algorithms.stated import equal_steps, loss_of
+from dplateau.algorithms.stated import loss_of, rate_and_noise
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -44,16 +44,14 @@ def theorem_4_2(run: Run, tv: float) -> Published:
     reason = _why_not(run)
     if reason is not None:
         return Published(None, 0.0, reason)
-    steps = equal_steps(run)
+    eta, nu = rate_and_noise(run)
     # At inverse temperature B the chain is that of B f with the step eta / B = nu^2 / 2.
-    heat = 2 * steps.eta / steps.nu**2
-    step = steps.eta / heat
+    heat = 2 * eta / nu**2
+    step = eta / heat
     limit = 1 / min(theta(p, heat * m, run.diameter) for p, m in _regularity(run))
     # Rounding must not refuse a learning rate of exactly the limit.
     if step > limit * (1 + 1e-12):
-        text = (
-            f"needs a learning rate of at most {limit * heat:.6g}; yours is {run.learning_rate:g}"
-        )
+        text = f"needs a learning rate of at most {limit * heat:.6g}; yours is {eta:g}"
         return Published(None, limit * heat, text)
     blocks = math.ceil(math.log2(1 / level) * (1 - 1e-15))
     return Published(math.ceil(run.diameter**2 / step * (1 - 1e-15)) * blocks, limit * heat)
