@@ -15,7 +15,7 @@ from dplateau.audit.problems import LowerBound, WalkProblem
 from dplateau.certificates import Certificate, epsilon_over_steps
 from dplateau.errors import NotApplicable
 from dplateau.ground.sealed import AUDIT, Stamp, seal
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _EXACT = 1 + 1e-6
 
 
-@dataclass(frozen=True)
-class Tightness:
+@dataclass(frozen=True, repr=False)
+class Tightness(Shown):
     """A claim, what is proved to be needed, and the problem that proves it.
 
     ``limit`` says that other records were taken in the limit of many of them at the same sampling

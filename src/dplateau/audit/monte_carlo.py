@@ -31,7 +31,7 @@ from dplateau.audit.monte_carlo_rates import (
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.sealed import TRAINER_AUDIT, Stamp, from_text, open_sealed, seal, to_text
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray
 
 Trainer = Callable[..., Any]
@@ -346,8 +346,8 @@ def _checked_direction(direction: FloatArray, width: int) -> FloatArray:
 # ---- the report ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AuditReport:
+@dataclass(frozen=True, repr=False)
+class AuditReport(Shown):
     """The verdict of one audit, with the counts that it rests on.
 
     Each of two neighboring data sets was trained on ``runs`` times. The first ``fitted`` runs of

@@ -20,7 +20,7 @@ from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,8 @@ _MOST_PLANS = 6
 _RIDGES = 24
 
 
-@dataclass(frozen=True)
-class Calibration:
+@dataclass(frozen=True, repr=False)
+class Calibration(Shown):
     """``run`` meets the target, as ``certificate`` proves.
 
     ``unlimited`` is True if the number of steps was varied and the plateau lies below the target:
@@ -377,8 +377,8 @@ class NoiseNeed:
     reason: str | None
 
 
-@dataclass(frozen=True)
-class NoiseNeeds:
+@dataclass(frozen=True, repr=False)
+class NoiseNeeds(Shown):
     """What every bound asks for, in the convention that the run states, the least first."""
 
     convention: str

@@ -255,7 +255,7 @@ class Entry:
     law: PrivacyCurve | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Composition(Claimed):
     """All parts together are (claim.epsilon, claim.delta)-private.
 

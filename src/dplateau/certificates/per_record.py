@@ -25,11 +25,12 @@ from dplateau.certificates.over_steps import Column
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
 
-@dataclass(frozen=True)
-class RecordEpsilons:
+@dataclass(frozen=True, repr=False)
+class RecordEpsilons(Shown):
     """``epsilons[k]`` holds for the records in batch ``positions[k]`` (from 0) of each epoch.
 
     ``bounds[k]`` names the bound that gives it: no bound is the best at every position.
@@ -40,6 +41,14 @@ class RecordEpsilons:
     bounds: tuple[str, ...]
     positions: IntArray
     epsilons: FloatArray
+
+    def __str__(self) -> str:
+        """Show the range of the epsilons in one line."""
+        least, most = float(self.epsilons.min()), float(self.epsilons.max())
+        return (
+            f"epsilon from {rounded_up(least)} to {rounded_up(most)} at delta = {self.delta:g}, "
+            f"over {self.positions.size} positions of a record"
+        )
 
 
 def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEpsilons:

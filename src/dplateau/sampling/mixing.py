@@ -16,7 +16,7 @@ from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.sealed import MIXING, Stamp, from_text, open_sealed, seal, to_text
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.numerics.solve import exp_up, log_add_exp, round_up
@@ -41,8 +41,8 @@ CITATIONS = (
 )
 
 
-@dataclass(frozen=True)
-class MixingCertificate:
+@dataclass(frozen=True, repr=False)
+class MixingCertificate(Shown):
     """After ``run.steps`` steps, chains from any two starts are ``claimed_tv`` apart at most.
 
     The distance is total variation. It bounds the distance to the chain's stationary law as well,
