@@ -435,19 +435,19 @@ def noise_needed(run: Run, epsilon: float, delta: float) -> NoiseNeeds:
     >>> needs.noise("naive_composition") > needs.noise("gdp_composition")
     True
     """
-    found: list[tuple[str, str, float | None, str | None]] = []
+    asked: list[tuple[str, str, float | None, str | None]] = []
     for bound in BOUNDS:
         reason = bound.refusal(require_run(run))
         if bound.sound and reason is None:
-            found.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
+            asked.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
         elif bound.sound:
-            found.append((bound.name, bound.title, None, reason))
-    least = min((value for _, _, value, _ in found if value is not None), default=None)
+            asked.append((bound.name, bound.title, None, reason))
+    least = min((value for _, _, value, _ in asked if value is not None), default=None)
     if least is None:
         raise NotApplicable("no bound applies to this run; compare(run, delta) says why")
     rows = [
         NoiseNeed(name, title, value, None if value is None else value / least, reason)
-        for name, title, value, reason in found
+        for name, title, value, reason in asked
     ]
     rows.sort(key=lambda row: float("inf") if row.noise is None else row.noise)
     return NoiseNeeds(run.noise.name, epsilon, delta, tuple(rows))

@@ -212,7 +212,7 @@ class CurveTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready data; what is infinite or not known is None."""
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             self.axis: self.places.tolist(),
             "bounds": [
                 {
@@ -227,7 +227,7 @@ class CurveTable:
             "lower": _finite(self.lower),
         }
         alike = {"shuffled": self.shuffled, "stopped": self.stopped}
-        return {**found, **{name: value for name, value in alike.items() if value is not None}}
+        return {**columns, **{name: value for name, value in alike.items() if value is not None}}
 
 
 def _cell(value: float) -> str:

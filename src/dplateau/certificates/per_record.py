@@ -221,10 +221,10 @@ def _line(bound: Bound, run: Run, asked: _Asked, places: IntArray) -> Column:
     if isinstance(bound, KnowsRecords):
         title = f"{title.partition(',')[0]}, each record"
         curves = (bound.record_curve(run, place - 1) for place in places.tolist())
-        found = np.array([asked.read(curve) for curve in curves])
+        values = np.array([asked.read(curve) for curve in curves])
     else:
-        found = np.full(places.shape, _whole_run(bound, run, asked))
-    return Column(bound.name, title, bound.hidden_state, found)
+        values = np.full(places.shape, _whole_run(bound, run, asked))
+    return Column(bound.name, title, bound.hidden_state, values)
 
 
 def _whole_run(bound: Bound, run: Run, asked: _Asked) -> float:
