@@ -43,6 +43,7 @@ ROOMS = (
     "sampling",
     "plots",
     "report",
+    "explore",
     "__init__",
     "cli",
     "__main__",
@@ -73,6 +74,8 @@ ONLY_IN = {
     "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
     "pyarrow": ("engines.sources", "tables"),
+    "starlette": ("explore.server",),
+    "uvicorn": ("explore.server",),
 }
 
 # All that these rooms may import from outside, the standard library apart.

@@ -11,6 +11,8 @@ import typer
 from dplateau.cli.audit import EXAMPLE as AUDIT_EXAMPLE
 from dplateau.cli.audit import audit_command
 from dplateau.cli.curve import EXAMPLE, curve_command
+from dplateau.cli.explore import EXAMPLE as EXPLORE_EXAMPLE
+from dplateau.cli.explore import explore_command
 from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
@@ -154,6 +156,7 @@ def calibrate_command(
 
 
 app.command(name="curve", epilog=EXAMPLE)(curve_command)
+app.command(name="explore", epilog=EXPLORE_EXAMPLE)(explore_command)
 app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
