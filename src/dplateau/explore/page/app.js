@@ -72,6 +72,7 @@ const show = {
   },
   bounds(message) {
     gain({ ...claim, ...message });
+    steps.table(message.applying);
     byId("applying").replaceChildren(...message.applying.map((row) => {
       const line = document.createElement("tr");
       if (row.bound === claim.bound) line.className = "best";

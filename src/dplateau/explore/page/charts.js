@@ -32,19 +32,25 @@ export const down = (value) => {
   return short(nearest <= value ? nearest : Number((nearest - size).toPrecision(3)));
 };
 
-const isTick = (value, digits) => digits.includes(Math.round(value / 10 ** Math.floor(Math.log10(value) + 1e-9)));
-
 // On a logarithmic axis: powers of ten, and more where there are few of them.
-const logValues = (u, splits) => {
-  const decades = Math.log10(splits.at(-1) / splits[0]);
-  const digits = decades > 3 ? [1] : decades > 1.3 ? [1, 3] : [1, 2, 3, 5, 7];
-  return splits.map((value) => (value !== null && isTick(value, digits) ? short(value) : null));
+const logTicks = (u, splits) => {
+  const known = splits.filter((value) => value > 0);
+  const decades = Math.log10(known.at(-1) / known[0]);
+  const digits = decades > 2.5 ? [1] : decades > 1.3 ? [1, 3] : [1, 2, 3, 5, 7];
+  return splits.map((value) => {
+    const first = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
+    return digits.some((digit) => Math.abs(first - digit) < 1e-6) ? value : null;
+  });
+};
+const logarithmic = {
+  filter: logTicks, values: (u, splits) => splits.map((value) => (value === null ? null : short(value))),
 };
 
-const axis = (label, extra) => ({
-  stroke: quiet(), grid: { stroke: grid(), width: 1 }, ticks: { stroke: grid(), width: 1 }, label, labelSize: 22,
-  font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", ...extra,
-});
+const axis = (label, extra = {}) => {
+  const thin = { stroke: grid(), width: 1, ...("filter" in extra ? { filter: extra.filter } : {}) };
+  const font = "12px system-ui, sans-serif";
+  return { stroke: quiet(), grid: thin, ticks: thin, label, labelSize: 20, font, labelFont: font, ...extra };
+};
 
 // One place on the page with a picture in it. The picture is made anew when its lines change, else only its data.
 class Plot {
@@ -66,7 +72,7 @@ class Plot {
   }
 
   show(options, data) {
-    const shape = JSON.stringify([options.series, dark.matches]);
+    const shape = JSON.stringify([options.series, dark.matches, this.place.clientWidth < 500]);
     if (this.chart && shape === this.shape) {
       this.chart.setData(data);
       return;
@@ -132,6 +138,13 @@ export class StepsChart {
     this.steps = null;
     this.epsilon = null;
     this.last = null;
+    this.exact = new Map();
+  }
+
+  // What each theorem says at the run's own length, from the table: there the legend shows the same.
+  table(rows) {
+    this.exact = new Map(rows.map((row) => [row.bound, row.epsilon]));
+    this.draw();
   }
 
   preview({ lines, last }) {
@@ -156,11 +169,8 @@ export class StepsChart {
   mark(steps, epsilon) {
     this.steps = steps;
     this.epsilon = epsilon;
+    this.exact.clear();
     this.draw();
-  }
-
-  colorOf(bound) {
-    return this.lines.find((line) => line.bound === bound)?.color;
   }
 
   draw() {
@@ -182,8 +192,8 @@ export class StepsChart {
     this.plot.show({
       scales: { x: { time: false, distr: 3, range: () => [1, this.last] }, y: { distr: 3, range: () => this.#range() } },
       axes: [
-        axis("steps", { values: logValues }),
-        axis("epsilon", { values: logValues, size: 52 }),
+        axis("steps", logarithmic),
+        axis("epsilon", { ...logarithmic, size: 52 }),
       ],
       cursor: { drag: { x: false, y: false }, points: { show: false } },
       hooks: { draw: [(u) => this.#mark(u)], setCursor: [(u) => this.#name(u.cursor.idx)] },
@@ -251,7 +261,8 @@ export class StepsChart {
       .map((line) => ({ line, value: place === null ? null : valueAt(line, place) }))
       .sort((a, b) => (a.value ?? Infinity) - (b.value ?? Infinity))
       .map(({ line, value }) => ({
-        stroke: color(line.color), dash: line.hidden ? null : "6 4", title: line.title, value: value ? up(value) : "",
+        stroke: color(line.color), dash: line.hidden ? null : "6 4", title: line.title,
+        value: place === this.steps && this.exact.has(line.bound) ? this.exact.get(line.bound) : value ? up(value) : "",
       }));
     if (this.lower.x.length) {
       const value = valueAt(this.lower, place);
@@ -338,7 +349,7 @@ export class DeltaChart extends ProofChart {
     const top = Math.max(...lines.flatMap((line) => line.y.filter((value) => value !== null)));
     this.plot.show({
       scales: { x: { time: false, distr: 3 }, y: { range: () => [0, top * 1.08] } },
-      axes: [axis("delta", { values: logValues }), axis("epsilon", { size: 52, values: (u, all) => all.map(short) })],
+      axes: [axis("delta", logarithmic), axis("epsilon", { size: 52, values: (u, all) => all.map(short) })],
       cursor: { show: false },
       hooks: { draw: [(u) => this.#mark(u)] },
       series: [{}, ...this.series()],
