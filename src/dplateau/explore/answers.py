@@ -18,8 +18,7 @@ from dplateau.audit.lower_curves import lower_count, lower_over_steps
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.certificates import Certificate, calibrate, certify, epsilon_over_steps, step_counts
-from dplateau.certificates.certify import ask, candidates, certificate_of, survey
-from dplateau.certificates.comparison import ComparisonRow
+from dplateau.certificates.certify import ComparisonRow, ask, candidates, certificate_of, survey
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.explore.settings import MOST_STEPS, Setting, setting_of
 from dplateau.ground.shown import rounded_down, rounded_up
@@ -185,7 +184,7 @@ def curves(query: str) -> Iterator[Message]:
                 "bound": line.bound.name,
                 "title": line.bound.title,
                 "hidden": line.bound.hidden_state,
-                "color": look.colour,
+                "color": look.color,
                 "width": look.width,
                 **_points(line.known),
             }
