@@ -16,7 +16,7 @@ import numpy as np
 from dplateau.algorithms import Run
 from dplateau.audit.lower_curves import lower_count, lower_over_steps
 from dplateau.bounds.base import Bound
-from dplateau.bounds.registry import BOUNDS
+from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, calibrate, certify, epsilon_over_steps, step_counts
 from dplateau.certificates.certify import ComparisonRow, ask, candidates, certificate_of, survey
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
@@ -63,10 +63,9 @@ def claim(query: str) -> Iterator[Message]:
     best = min((r.epsilon for r in rows if not r.hidden_state and r.epsilon), default=math.inf)
     yield {"kind": "bounds", **_beside_composition(certificate, best), **_table(rows)}
     yield {"kind": "words", **_words(certificate)}
-    other = _best_composition(run, delta, rows)
-    alone = other is None or other.bound == certificate.bound
+    papers = {paper.bound: paper for paper in (certificate, *_best_composition(run, delta, rows))}
     for step in (_COARSE, 1):
-        for paper in [certificate] if alone or other is None else [certificate, other]:
+        for paper in papers.values():
             yield from _whole_curve(paper, step)
 
 
@@ -116,12 +115,14 @@ def _words(certificate: Certificate) -> Message:
     }
 
 
-def _best_composition(run: Run, delta: float, rows: Sequence[ComparisonRow]) -> Certificate | None:
+def _best_composition(
+    run: Run, delta: float, rows: Sequence[ComparisonRow]
+) -> Iterator[Certificate]:
+    """Yield the claim of the best theorem that counts every step, if one speaks."""
     charged = [row for row in rows if not row.hidden_state and row.epsilon is not None]
-    if not charged:
-        return None
-    best = min(charged, key=lambda row: row.epsilon or 0.0).bound
-    return certify(run, delta, bounds=[bound for bound in BOUNDS if bound.name == best])
+    if charged:
+        best = min(charged, key=lambda row: row.epsilon or 0.0)
+        yield certify(run, delta, bounds=[bound_named(best.bound)])
 
 
 def _whole_curve(certificate: Certificate, step: int) -> Iterator[Message]:

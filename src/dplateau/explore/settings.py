@@ -8,6 +8,7 @@ minutes; they are stated here only, and the page builds its sliders from them.
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -406,7 +407,7 @@ def setting_of(run: Run, delta: float, target: float = Setting.target) -> Settin
             "l2": run.l2,
             "learning_rate": run.learning_rate,
             "n": run.n,
-            "batch_size": run.batch_size,
+            "batch_size": Setting.batch_size if run.kind == "NoisyGD" else run.batch_size,
             "batches": batches[run.kind],
             "diameter": None if run.domain is None else run.diameter,
             "loss": _preset_of(loss),
@@ -420,6 +421,7 @@ def setting_of(run: Run, delta: float, target: float = Setting.target) -> Settin
             "target": target,
         }
         shown = Setting.read(urlencode({name: _typed(value) for name, value in found.items()}))
+        shown = Setting.read(shown.query())
     except (DplateauError, KeyError):
         return None
     return shown if _plainly(shown.run()) == _plainly(run) else None
@@ -446,9 +448,7 @@ def _describing(batches: str) -> Callable[..., Run]:
 
 def _blamed(problem: str) -> str:
     """Return the field that a refusal of the library is about: the first that it names."""
-    places = {name: problem.find(name) for name in FIELDS}
-    named = {name: place for name, place in places.items() if place >= 0}
-    return min(named, key=lambda name: named[name], default="")
+    return next((word for word in re.findall(r"\w+", problem) if word in FIELDS), "")
 
 
 def _typed(value: Any) -> str:

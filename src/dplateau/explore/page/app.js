@@ -76,7 +76,7 @@ const show = {
     byId("applying").replaceChildren(...message.applying.map((row) => {
       const line = document.createElement("tr");
       if (row.bound === claim.bound) line.className = "best";
-      const holds = row.hidden_state ? "while the way stays hidden" : "even if every step is seen";
+      const holds = row.hidden_state ? "while the steps stay hidden" : "even if every step is seen";
       for (const words of [row.title, row.epsilon, holds, row.citation]) line.insertCell().textContent = words;
       return line;
     }));
@@ -125,8 +125,8 @@ const show = {
 function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state }) {
   const gained = ratio && hidden_state;
   text("gain", gained
-    ? `${ratio} times smaller than ${composition_shown}, the best that counts every step`
-    : "Nothing is gained by hiding the way here: every step counts.");
+    ? `${ratio} times smaller than ${composition_shown}, the best proof that counts every step`
+    : "No gain from hiding steps here: every one of them counts.");
   const most = Math.max(composition ?? 0, epsilon);
   const width = (value) => `${Math.max(0.5, (55 * value) / most)}%`;
   byId("bar-claim").style.width = width(epsilon);
@@ -265,7 +265,7 @@ function listen() {
 
 const { fields, query } = await (await fetch("setup")).json();
 start = query;
-form = new Form(fields, { "": byId("fields"), Questions: byId("target") }, changed);
+form = new Form(fields, { "": byId("fields"), Questions: byId("target-place") }, changed);
 form.write(query);
 listen();
 take(location.hash.slice(1));

@@ -32,19 +32,19 @@ export const down = (value) => {
   return short(nearest <= value ? nearest : Number((nearest - size).toPrecision(3)));
 };
 
-// On a logarithmic axis: powers of ten, and more where there are few of them.
-const logTicks = (u, splits) => {
-  const known = splits.filter((value) => value > 0);
-  const decades = Math.log10(known.at(-1) / known[0]);
+// On a logarithmic axis: powers of ten, more where there are few of them, fewer where they would not fit.
+const logSplits = (u, index, low, high) => {
+  const decades = Math.log10(high / low);
   const digits = decades > 2.5 ? [1] : decades > 1.3 ? [1, 3] : [1, 2, 3, 5, 7];
-  return splits.map((value) => {
-    const first = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
-    return digits.some((digit) => Math.abs(first - digit) < 1e-6) ? value : null;
-  });
+  const every = Math.ceil(decades / Math.max(3, u.bbox.width / devicePixelRatio / 55));
+  const found = [];
+  for (let decade = Math.floor(Math.log10(low)); decade <= Math.log10(high) + 1e-9; decade += 1) {
+    if (decade % every === 0) found.push(...digits.map((digit) => Number(`${digit}e${decade}`)));
+  }
+  return found.filter((value) => value >= low * (1 - 1e-9) && value <= high * (1 + 1e-9));
 };
-const logarithmic = {
-  filter: logTicks, values: (u, splits) => splits.map((value) => (value === null ? null : short(value))),
-};
+const many = new Intl.NumberFormat("en", { notation: "compact" });
+const logarithmic = { splits: logSplits, filter: (u, splits) => splits, values: (u, splits) => splits.map(short) };
 
 const axis = (label, extra = {}) => {
   const thin = { stroke: grid(), width: 1, ...("filter" in extra ? { filter: extra.filter } : {}) };
@@ -177,9 +177,9 @@ export class StepsChart {
     if (!this.lines.length) return;
     // Drawn from the back: the lowest hidden line lies above the others.
     const lines = [...this.lines].sort((a, b) => a.hidden - b.hidden || b.width - a.width);
-    const data = aligned([...lines, this.lower]);
-    const area = this.#area(data[0]);
-    data.splice(1, 0, area);
+    const [places, ...values] = aligned([...lines, this.lower]);
+    // A logarithmic axis has no zero.
+    const data = [places, ...[this.#area(places), ...values].map((line) => line.map((value) => value || null))];
     const series = [
       {},
       { stroke: "transparent", fill: forbidden(), fillTo: (u) => u.scales.y.min, points: { show: false }, spanGaps: true },
@@ -187,12 +187,12 @@ export class StepsChart {
         stroke: color(line.color), width: line.hidden ? line.width + 0.4 : 1.6, dash: line.hidden ? [] : [7, 5],
         points: { show: false }, spanGaps: true,
       })),
-      { stroke: ink(), width: 1.2, dash: [2, 4], spanGaps: true, points: { show: true, size: 5, fill: ink(), stroke: ink() } },
+      { stroke: ink(), width: 1.2, dash: [2, 4], spanGaps: true, points: { show: true, size: innerWidth < 700 ? 3 : 5, fill: ink(), stroke: ink() } },
     ];
     this.plot.show({
       scales: { x: { time: false, distr: 3, range: () => [1, this.last] }, y: { distr: 3, range: () => this.#range() } },
       axes: [
-        axis("steps", logarithmic),
+        axis("steps", { ...logarithmic, values: (u, splits) => splits.map((value) => many.format(value)) }),
         axis("epsilon", { ...logarithmic, size: 52 }),
       ],
       cursor: { drag: { x: false, y: false }, points: { show: false } },
@@ -238,9 +238,9 @@ export class StepsChart {
     const small = `${12 * devicePixelRatio}px system-ui, sans-serif`;
     ctx.fillStyle = quiet();
     ctx.font = small;
-    const late = x > u.bbox.left + u.bbox.width * 0.8;
-    ctx.textAlign = late ? "right" : "left";
     const text = `your run: ${this.steps.toLocaleString("en")} steps`;
+    const late = x + ctx.measureText(text).width + 10 * devicePixelRatio > u.bbox.left + u.bbox.width;
+    ctx.textAlign = late ? "right" : "left";
     ctx.fillText(text, x + (late ? -6 : 6) * devicePixelRatio, u.bbox.top + 13 * devicePixelRatio);
     if (this.epsilon) {
       ctx.fillStyle = color(CLAIM);
