@@ -28,6 +28,7 @@ from dplateau.engines.rows import (
     Dense,
     Sparse,
     blocks,
+    by_columns,
     check_features,
     is_sparse,
     row_norms,
@@ -51,7 +52,7 @@ ALL = slice(None)
 Sum = Callable[[FloatArray], IntArray]
 NO_ROWS = np.empty(0, dtype=np.int64)
 # A tile of rows stays in a core's own cache between its forward and its backward pass.
-TILE_BYTES = 1 << 15
+TILE_BYTES, COLUMN_TILE_BYTES = 1 << 15, 1 << 18
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
 # Rows of a source that are put together, checked and summed while they are in a core's cache.
@@ -131,7 +132,8 @@ class Records(ABC):
 class ArrayRecords(Records):
     """Records in an array, a memory-mapped array or a CSR matrix, checked when they come in.
 
-    ``ruler`` is that of all the records that these are a part of.
+    ``ruler`` is that of all the records that these are a part of. Records of which only the sum
+    over all is asked for (``whole``) may stay in columns, if the compiled loops know the loss.
     """
 
     def __init__(
@@ -141,15 +143,18 @@ class ArrayRecords(Records):
         terms: Terms,
         *,
         ruler: Ruler | None = None,
+        whole: bool = False,
     ) -> None:
         check_features(features)
         self.sparse = is_sparse(features)
         self.n, self.n_features = features.shape
-        self.features: Any = features if self.sparse else np.ascontiguousarray(features)
         self.terms, self.loss = terms, terms.loss
         self.ruler = ruler or terms.ruler(self.n, self.n_features)
         # Scores of losses with one link have the precision of the features, all others doubles.
         narrow = terms.form is not None and self.loss.n_outputs == 1
+        self.in_columns = whole and narrow and by_columns(features)
+        keep = self.sparse or self.in_columns
+        self.features: Any = features if keep else np.ascontiguousarray(features)
         self.dtype = features.dtype if narrow else np.dtype(np.float64)
         self.targets = self._read(targets)
         self.limits = np.empty(0)
@@ -176,6 +181,11 @@ class ArrayRecords(Records):
 
     def units_of_all(self, weights: FloatArray) -> IntArray:
         """Return the sum over all records, computed in this thread alone."""
+        if self.in_columns and self.terms.form is not None:
+            inner = weights.astype(self.dtype)
+            known = (self.targets, self.limits, inner, *self.terms.form, self.ruler.unit)
+            tall = max(4 * kernels.LANES, COLUMN_TILE_BYTES // self._row_bytes)
+            return kernels.columns_gradient(self.features.T, *known, tall)
         return self._sum(weights.astype(self.dtype), NO_ROWS, 0, self.n)
 
     def _on_all_processors(self, part: Callable[[int, int], IntArray], n: int) -> IntArray:
@@ -229,7 +239,11 @@ class ArrayRecords(Records):
     @cached_property
     def _height(self) -> int:
         """Return the number of rows of a tile."""
-        return int(min(256, max(4, TILE_BYTES // (self.dtype.itemsize * self.n_features))))
+        return int(min(256, max(4, TILE_BYTES // self._row_bytes)))
+
+    @property
+    def _row_bytes(self) -> int:
+        return int(self.dtype.itemsize * self.n_features)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -318,7 +332,7 @@ class SourceRecords(Records):
         def part(block: slice) -> IntArray:
             some = chosen[block]
             rows = slice(some.start, some.stop) if isinstance(some, range) else some
-            return self._records(*chunk.rows(rows)).units_of_all(weights)
+            return self._records(*chunk.rows(rows), whole=True).units_of_all(weights)
 
         parts = self._pool.map(part, blocks(len(chosen), self._row_bytes, PART_BYTES))
         return sum(parts, start=np.zeros(weights.shape, dtype=np.int64))
@@ -348,13 +362,13 @@ class SourceRecords(Records):
             if low < high:
                 yield first, chunk, rows[low:high] - first
 
-    def _records(self, features: Any, targets: Any) -> ArrayRecords:
+    def _records(self, features: Any, targets: Any, *, whole: bool = False) -> ArrayRecords:
         if features.shape[1] != self.n_features:
             raise InvalidInput(
                 f"every chunk must have the same columns; got {self.n_features} "
                 f"and then {features.shape[1]}"
             )
-        return ArrayRecords(features, targets, self.terms, ruler=self.ruler)
+        return ArrayRecords(features, targets, self.terms, ruler=self.ruler, whole=whole)
 
     def _chunk_with(self, row: int) -> tuple[int, Chunk] | None:
         """Return the chunk that holds the row and the number of its first row; None if absent."""

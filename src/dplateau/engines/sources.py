@@ -258,7 +258,7 @@ class _PreparedChunk:
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """Records in columns; rows are put together a block at a time."""
+    """Records in columns, and so are the rows that are asked for: transposing them is slow."""
 
     columns: tuple[npt.NDArray[Any], ...]
     targets: npt.NDArray[Any]
@@ -270,10 +270,10 @@ class _Columns:
 
     def rows(self, chosen: Rows) -> Part:
         targets = self.targets[chosen]
-        found = np.empty((len(targets), len(self.columns)), self.dtype)
+        found = np.empty((len(self.columns), len(targets)), self.dtype)
         for j, column in enumerate(self.columns):
-            found[:, j] = column[chosen]
-        return found, targets
+            found[j] = column[chosen]
+        return found.T, targets
 
 
 def _pair(part: Any) -> Part:
