@@ -47,6 +47,7 @@ def test_releasing_everything_leaves_only_released_bounds() -> None:
                 "needs hidden iterates (release='last'); yours releases all of them",
                 "is about release=Checkpoints(...), or an average of the last iterates; yours is "
                 "release='all'",
+                "is about release='last'; yours is 'all' (composition covers it)",
             )
     assert not found.best.hidden_state
 

@@ -80,7 +80,7 @@ def tightness(
     >>> run = NoisyGD(n=10, steps=100, learning_rate=0.5, l2=0.1, noise_std=1.0, release="last",
     ...               loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5))
     >>> print(tightness(certify(run, 1e-5), effort="quick"))
-    gd_contraction claims 2.541 at delta 1e-05, at least 2.541 is needed (ratio 1.000)
+    gd_contraction claims 2.541 at delta 1e-05, at least 2.54 is needed (ratio 1.000)
     """
     run, delta, upper = certificate.run, certificate.claimed_delta, certificate.claimed_epsilon
     lower = search_adversary(run, delta, effort="quick", limit=limit)

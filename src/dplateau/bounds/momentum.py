@@ -210,6 +210,10 @@ class Momentum(Bound):
         if not 1 <= own <= run.steps:
             raise InvalidInput(f"between 1 and {run.steps} blocks are one step's own; got {own}")
         if _rate(run) == 1:
+            if cap.extra_delta > 0:
+                raise InvalidInput(
+                    f"every batch holds all {run.n} records; the witness caps it at {cap.records}"
+                )
             mu = run.group_size * run.neighbor_factor * _certain_mu(run, norm, contraction, own)
             return GaussianCurve(mu)
         curves = [
