@@ -280,7 +280,7 @@ def column_scores(tile: Reals, weights: Reals, scores: Reals) -> None:
 @compiled
 def column_product(
     column: Reals, slopes: FloatArray, shift: float, per_unit: float, lanes: FloatArray
-) -> int:
+) -> np.int64:
     """Return the sum of slopes times entries in whole units, for at most ``TALLEST`` of them.
 
     Rounded as in ``add_products``. A lane holds 32 gradients at most, eight lanes together 256,
@@ -301,7 +301,7 @@ def column_product(
             )
     for k in range(whole, height):
         lanes[k % LANES] += rounded(slopes[k], column[k], shift)
-    found = 0
+    found = np.int64(0)
     for i in range(0, LANES, 8):
         eight = 0.0
         for k in range(i, i + 8):

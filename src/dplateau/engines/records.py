@@ -40,6 +40,7 @@ from dplateau.engines.sources import (
     Part,
     Rows,
     Source,
+    check_count,
     chunks_of,
     reads_once,
 )
@@ -255,6 +256,8 @@ class ArrayRecords(Records):
             raise InvalidInput(
                 f"{self.n} rows need {self.n} targets; got an array of shape {targets.shape}"
             )
+        if targets.dtype.kind not in "biuf":
+            raise InvalidInput(f"targets must be numbers; got {targets.dtype}")
         self.loss.check_targets(targets)
         if self.loss.n_outputs > 1:
             return targets.astype(np.int64)
@@ -401,15 +404,11 @@ class SourceRecords(Records):
         first = 0
         for chunk in chunks_of(self.source):
             if first + chunk.n > self.n:
-                raise InvalidInput(f"the source holds more records than n={self.n}")
+                check_count(self.source, first + chunk.n, self.n)
             if chunk.n:
                 yield first, chunk
             first += chunk.n
-        if first < self.n and not self.source.at_most:
-            raise InvalidInput(
-                f"the source holds {first} records, but the run is described for n={self.n}; with "
-                "at_most=True the missing ones count as absent"
-            )
+        check_count(self.source, first, self.n)
         self._end = first
 
     @cached_property
