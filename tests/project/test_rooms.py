@@ -73,6 +73,7 @@ ONLY_IN = {
     "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
     "pyarrow": ("engines.sources", "tables"),
+    "ray": ("engines.cluster",),
 }
 
 # All that these rooms may import from outside, the standard library apart.

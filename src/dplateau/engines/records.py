@@ -58,6 +58,8 @@ TILE_BYTES, COLUMN_TILE_BYTES = 1 << 15, 1 << 18
 THREAD_BYTES = 1 << 22
 # Rows of a source that are put together, checked and summed while they are in a core's cache.
 PART_BYTES = 1 << 20
+# Processors to use, where somebody shares them out; None: all that the system allows.
+PROCESSORS: int | None = None
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,10 @@ class Records(ABC):
         for rows in batches:
             yield partial(self.units, rows=rows)
 
+    def close(self) -> None:
+        """End what works for them outside of this process: nothing, as a rule."""
+        return
+
 
 class ArrayRecords(Records):
     """Records in an array, a memory-mapped array or a CSR matrix, checked when they come in.
@@ -193,7 +199,7 @@ class ArrayRecords(Records):
         """Return the sum of the parts of n rows, shared out if that is worth it."""
         if self._row_work * n < THREAD_BYTES:
             return part(0, n)
-        cuts = np.linspace(0, n, _processors() + 1).astype(int).tolist()
+        cuts = np.linspace(0, n, processors() + 1).astype(int).tolist()
         return cast(IntArray, sum(self._pool.map(part, cuts[:-1], cuts[1:])))
 
     def _sum(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
@@ -248,7 +254,7 @@ class ArrayRecords(Records):
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_processors())
+        return ThreadPoolExecutor(processors())
 
     def _read(self, targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
         targets = np.asarray(targets)
@@ -274,7 +280,7 @@ class SourceRecords(Records):
     pass of its own. Rows are checked whenever they are read: a source may bring other ones.
     """
 
-    def __init__(self, source: Source, terms: Terms, n: int) -> None:
+    def __init__(self, source: Source, terms: Terms, n: int, *, ruler: Ruler | None = None) -> None:
         self.source, self.terms, self.n = source, terms, n
         self._passes, self._end = 0, n
         self._walk = self._pass()
@@ -286,7 +292,7 @@ class SourceRecords(Records):
         check_features(rows)
         self.n_features = rows.shape[1]
         self._row_bytes = rows.dtype.itemsize * self.n_features
-        self.ruler = terms.ruler(n, self.n_features)
+        self.ruler = ruler or terms.ruler(n, self.n_features)
 
     def in_turn(self, batches: Iterable[Rows]) -> Iterator[Sum]:
         """Yield for every batch what gives its sum, collecting random ones ahead."""
@@ -353,7 +359,7 @@ class SourceRecords(Records):
         # Where a record ended up; those that are absent are the last in the order.
         place = np.empty(wanted.size, dtype=np.int64)
         place[order] = np.arange(wanted.size)
-        records = self._records(*_joined(parts)) if parts else None
+        records = self._records(*joined(parts)) if parts else None
         for batch in np.split(place, np.cumsum([rows.size for rows in group])[:-1]):
             there = batch[batch < seen]
             yield partial(_sum_over, records, there)
@@ -413,7 +419,7 @@ class SourceRecords(Records):
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_processors())
+        return ThreadPoolExecutor(processors())
 
 
 def _sum_over(records: ArrayRecords | None, rows: IntArray, weights: FloatArray) -> IntArray:
@@ -423,7 +429,7 @@ def _sum_over(records: ArrayRecords | None, rows: IntArray, weights: FloatArray)
     return records.units(weights, rows)
 
 
-def _joined(parts: list[Part]) -> Part:
+def joined(parts: list[Part]) -> Part:
     """Return the rows of several parts as one."""
     features = [part[0] for part in parts]
     targets = np.concatenate([part[1] for part in parts])
@@ -487,8 +493,10 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return how many processors this process may use."""
+    if PROCESSORS is not None:
+        return PROCESSORS
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

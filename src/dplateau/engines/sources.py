@@ -74,6 +74,28 @@ class ChunkSource:
     at_most: bool = False
 
 
+@dataclass(frozen=True)
+class RowGroups:
+    """Some row groups of a Parquet file, by their numbers."""
+
+    path: Path
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """An array that lies in a file."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def open(self) -> npt.NDArray[Any]:
+        """Return the array, memory-mapped."""
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+
+
 @dataclass(frozen=True, eq=False)
 class TableSource:
     """Columns of Parquet files, of folders of them, or of an Arrow table or dataset.
@@ -215,6 +237,28 @@ def is_mapped(array: Any) -> bool:
             return True
         array = getattr(array, "base", None)
     return False
+
+
+def mapped_file(array: Any) -> MappedFile | None:
+    """Return where a whole memory-mapped array lies, for others to open; None if nowhere."""
+    root = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+    if not root or not array.flags.c_contiguous or not Path(array.filename or "").is_file():
+        return None
+    path = str(Path(array.filename).resolve())
+    return MappedFile(path, array.dtype.str, array.shape, array.offset)
+
+
+def row_groups(data: Any) -> list[tuple[Path, list[tuple[int, int]]]] | None:
+    """Return files with the rows and bytes of their row groups; None for what is in memory."""
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table | dataset.Dataset):
+        return None
+    found = []
+    for path in _files(data):
+        with _opened_file(path) as file:
+            every = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            found.append((path.resolve(), [(one.num_rows, one.total_byte_size) for one in every]))
+    return found
 
 
 def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ArraySource:
@@ -431,11 +475,14 @@ def _batches(data: Any, names: list[str], chunk_bytes: int) -> Iterator[Any]:
             frugal["fragment_scan_options"] = dataset.ParquetFragmentScanOptions(pre_buffer=False)
         yield from data.to_batches(columns=names, batch_size=rows, **frugal)
         return
-    for path in _files(data):
+    part = isinstance(data, RowGroups)
+    for path in [data.path] if part else _files(data):
         with _opened_file(path) as file:
             schema = file.schema_arrow
             chosen = [schema.field(name) for name in _known(names, schema)]
-            yield from file.iter_batches(_batch_rows(chosen, chunk_bytes), columns=names)
+            groups = data.groups if part else None
+            rows = _batch_rows(chosen, chunk_bytes)
+            yield from file.iter_batches(rows, row_groups=groups, columns=names)
 
 
 def _files(data: Any) -> list[Path]:
