@@ -11,8 +11,8 @@ import pytest
 
 from dplateau import Ball, LossGeometry, NoisyGD, NoisySGD, certify
 from dplateau.audit import lower_epsilon, tightness_over_steps
+from dplateau.audit.against_claims import Tightness, tightness
 from dplateau.audit.problems import LowerBound, WalkProblem
-from dplateau.audit.tightness_ratios import Tightness, tightness
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 OPTIONS: dict[str, Any] = {"n": 100, "learning_rate": 1.0, "loss": SMOOTH, "release": "last"}

@@ -380,10 +380,10 @@ def test_replaced_records_and_groups_cost_more(changes: dict[str, Any]) -> None:
         (SAMPLED.replace(average_last=3), "two iterates together say what the velocity was"),
         (SAMPLED.replace(l2=0.0), "needs steps that forget: add l2 > 0"),
         (SAMPLED.replace(momentum=0.0), "is about momentum > 0; yours takes plain steps"),
-        (SAMPLED.replace(release="all"), "is about release='last'; yours is 'all'"),
+        (SAMPLED.replace(release="all"), "needs hidden iterates"),
         (
             SAMPLED.replace(loss=LossGeometry(lipschitz=1.0, convex=False, smoothness=0.1)),
-            "needs convex and smooth losses",
+            "needs convex losses; yours are declared nonconvex",
         ),
         (FULL.replace(noise_multiplier=[20.0] * 200 + [30.0] * 200), "at every step"),
     ],

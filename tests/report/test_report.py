@@ -27,7 +27,7 @@ from dplateau import (
     foreign,
 )
 from dplateau.algorithms import Ball
-from dplateau.audit.findings import findings_against
+from dplateau.audit.against_claims import findings_against
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.cli import main
 from dplateau.curves import GaussianCurve

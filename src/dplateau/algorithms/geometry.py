@@ -51,6 +51,8 @@ class LossGeometry:
     dissipativity
         (lambda, kappa): <grad f_i(x) - grad f_i(y), x - y> >= kappa |x - y|^2 - lambda.
 
+    Examples
+    --------
     >>> LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25).smoothness
     0.25
     """

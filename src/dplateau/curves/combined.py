@@ -72,21 +72,6 @@ class MixtureCurve(PrivacyCurve):
 
 
 @dataclass(frozen=True)
-class BestCurve(PrivacyCurve):
-    """The minimum of several bounds on the same release, at every delta."""
-
-    curves: tuple[PrivacyCurve, ...]
-
-    def delta(self, epsilon: float) -> float:
-        """Return the smallest delta."""
-        return min(curve.delta(epsilon) for curve in self.curves)
-
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon."""
-        return min(curve.epsilon(delta) for curve in self.curves)
-
-
-@dataclass(frozen=True)
 class WorstCurve(PrivacyCurve):
     """The maximum of the curves of several cases, one of which is the true one.
 

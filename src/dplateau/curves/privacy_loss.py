@@ -1,6 +1,6 @@
 """Privacy-loss distributions: discretize dominating pairs, compose them, read off the curve.
 
-Every number is an upper bound. Discretisation is pessimistic (connect the dots); mass beyond the
+Every number is an upper bound. Discretization is pessimistic (connect the dots); mass beyond the
 grid or the window is added to delta, and so is a bound on the rounding of the Fourier transforms.
 An exponential tilt centers the transforms on the losses that decide the wanted delta, which keeps
 the relative error small however small that delta is.

@@ -174,7 +174,7 @@ class PrivateLogisticRegression(PrivateClassifier):
 class PrivateLinearSVC(PrivateClassifier):
     """A linear support vector machine whose weights are private.
 
-    It minimises the hinge loss with a rounded corner; more than two classes are told apart by one
+    It minimizes the hinge loss with a rounded corner; more than two classes are told apart by one
     such machine each, trained together as one loss.
     """
 
@@ -250,7 +250,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     @property
     def _range(self) -> TargetRange:
         bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
-        return TargetRange.of(bound, centred=bool(self.fit_intercept))
+        return TargetRange.of(bound, centered=bool(self.fit_intercept))
 
     def _undeclared(self) -> tuple[str, ...]:
         if self.target_bound is not None:
@@ -265,7 +265,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_ = coef[0] * self._range.half
-        self.intercept_ = float(intercept[0] * self._range.half + self._range.centre)
+        self.intercept_ = float(intercept[0] * self._range.half + self._range.center)
 
     def __sklearn_tags__(self) -> Any:
         """Say that noise may spoil the score on small data."""

@@ -16,8 +16,7 @@ from typing import Any
 from dplateau.algorithms import Run
 from dplateau.certificates import Calibration, Certificate, ForeignPart, calibrate, certify, compose
 from dplateau.certificates.compose import relations_of
-from dplateau.certificates.composition import Composition, Part
-from dplateau.certificates.foreign import law_to_dict, unit_of
+from dplateau.certificates.composition import Composition, Part, law_to_dict, unit_of
 from dplateau.errors import InvalidInput, NotApplicable, SpendRefused
 from dplateau.ground import checks
 from dplateau.ground.shown import rounded_up

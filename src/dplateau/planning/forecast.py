@@ -116,7 +116,7 @@ _NODES = 48
 
 @dataclass(frozen=True)
 class Forecast:
-    """Root mean square error of a score: what the run has not learnt yet, and what noise adds.
+    """Root mean square error of a score: what the run has not learned yet, and what noise adds.
 
     ``error`` is the geometric mean of both together over the references, so that none rules;
     ``spread`` is the standard deviation of the true scores: a constant has an error as large.
@@ -129,7 +129,7 @@ class Forecast:
 
     @property
     def share(self) -> float:
-        """Return the error in units of the spread: 0 is perfect, 1 has learnt nothing."""
+        """Return the error in units of the spread: 0 is perfect, 1 has learned nothing."""
         return self.error / self.spread
 
 
@@ -157,8 +157,8 @@ def _on_reference(
     spread = feature_norm**2 * share
     curvature = CURVATURE_SHARE * run.loss.smoothness * share
     left, gain = _responses(run, curvature, share)
-    learnt = curvature / (curvature + run.l2) * (1 - left)
-    bias = score_std**2 * float(np.sum(counts * share * (1 - learnt) ** 2))
+    learned = curvature / (curvature + run.l2) * (1 - left)
+    bias = score_std**2 * float(np.sum(counts * share * (1 - learned) ** 2))
     noise = float(np.sum(counts * spread * gain))
     return math.sqrt(bias), math.sqrt(noise)
 
@@ -207,7 +207,7 @@ def _momentum_responses(run: Run, pull: FloatArray) -> tuple[FloatArray, FloatAr
     past = [((1 + m) * (1 - p), m * (1 - p)) if ahead else (1 + m - p, m) for p in pull]
     impulse = np.array([lfilter([1.0], [1.0, -last, other], push) for last, other in past]).T
     reach = np.vstack([np.zeros((averaged, pull.size)), np.cumsum(impulse, axis=0)])
-    # The true weights pull at every step, so what is learnt is the sum of the answers.
+    # The true weights pull at every step, so what is learned is the sum of the answers.
     left = 1 - pull * reach[-averaged:].mean(axis=0)
     gains = (reach[averaged:] - reach[:-averaged]) / averaged
     return left, np.sum(gains**2, axis=0)

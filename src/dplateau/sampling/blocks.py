@@ -29,7 +29,8 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import PerStep, values_over
-from dplateau.bounds.step_maps import StepMap, batch_cap, cap_of, learning_rates, tail_cap
+from dplateau.bounds.conditions import learning_rates
+from dplateau.bounds.step_maps import StepMap, batch_cap, cap_of, tail_cap
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta

@@ -199,7 +199,7 @@ def capped_steps(columns: Columns, repeats: int, start: float, diameter: float) 
 def best_target(
     target: float, variance: float, nodes: FloatArray, costs: FloatArray, low: int, high: int
 ) -> tuple[float, float, int]:
-    """Return (cost, u', interval) minimising (target - u')^2 / nu^2 + V(u') over u' <= target.
+    """Return (cost, u', interval) minimizing (target - u')^2 / nu^2 + V(u') over u' <= target.
 
     V is linear between nodes 1, 2, ...; node 0 is the point zero. Intervals low .. high are tried.
     """
