@@ -171,11 +171,4 @@ def test_workers_say_what_is_wrong_and_show_nothing(files: Path) -> None:
 def test_without_ray_the_extra_is_named(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"pip install 'dplateau\[ray\]'"):
-        train(
-            FULL,
-            LOSS,
-            source(files),
-            feature_norm=1.0,
-            engine=Ray(),
-            randomness=SeededRandomness(1),
-        )
+        train(FULL, LOSS, source(files), feature_norm=1.0, engine=Ray())

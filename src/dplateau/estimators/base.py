@@ -25,10 +25,12 @@ from dplateau.algorithms import (
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
+from dplateau.engines.cluster import engine_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.data import ArrayData, Data, names_of, source_data, source_of
 from dplateau.estimators.disclosures import (
     SEEDED,
+    about_engine,
     about_rows,
     about_sizes,
     fixed_seed,
@@ -84,6 +86,10 @@ _PARAMETERS = """
         For records that are not in memory: None maps rows to the bounds whenever they are read;
         True or a folder keeps them in a file once they are, which has no name and is gone with the
         process. Arrays are then read in chunks too.
+    engine
+        None trains in this process. "ray", or a :class:`dplateau.engines.Ray` with its settings,
+        trains on a Ray cluster, whose workers load files of their own (Parquet files, or
+        memory-mapped arrays): the same law and the same certificate.
     verbose
         1 shows steps and time on standard error; a function is called with (steps done, steps in
         all).
@@ -144,6 +150,7 @@ class PrivateLinearModel(BaseEstimator):
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -160,6 +167,7 @@ class PrivateLinearModel(BaseEstimator):
         self.random_state = random_state
         self.safe_noise = safe_noise
         self.scratch = scratch
+        self.engine = engine
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Any:
@@ -209,6 +217,7 @@ class PrivateLinearModel(BaseEstimator):
                 clip=chosen.clip,
                 randomness=randomness,
                 progress=progress_of(self.verbose, type(self).__name__, chosen.run),
+                engine=engine_of(self.engine),
             )
         self.plan_ = chosen
         self.row_map_ = row_map
@@ -218,6 +227,7 @@ class PrivateLinearModel(BaseEstimator):
                 *chosen.gradients.assumptions,
                 about_sizes(None if data.exact else self.n_public, slots, chosen.run.neighbors),
                 *about_rows(data.dtype, randomness),
+                *about_engine(self.engine),
                 *self._more_assumptions(),
             ),
         )
@@ -228,11 +238,13 @@ class PrivateLinearModel(BaseEstimator):
 
     def _data(self, X: Any, y: Any) -> Data:
         """Return the records: checked arrays, or a source whose records are checked when read."""
-        source = source_of(X, y, anyway=self.scratch is not None)
+        elsewhere = self.scratch is not None or self.engine is not None
+        source = source_of(X, y, anyway=elsewhere)
         if source is None:
             return ArrayData(*self._validated(X, y), exact=self.n_public is None)
         ordered = isinstance(self.algorithm, Run) and _is_ordered(self.algorithm)
-        found = source_data(source, self.n_public, self.scratch, ordered=ordered)
+        engine = engine_of(self.engine)
+        found = source_data(source, self.n_public, self.scratch, engine, ordered=ordered)
         self.n_features_in_ = found.width
         if (names := names_of(found.source)) is not None:
             self.feature_names_in_ = np.array(names, dtype=object)

@@ -22,10 +22,12 @@ from dplateau.engines import (
     ChunkSource,
     Prepared,
     Randomness,
+    Ray,
     Source,
     TableSource,
     in_scratch_file,
 )
+from dplateau.engines.cluster import cluster_moments
 from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.sources import (
     CHUNK_BYTES,
@@ -111,8 +113,8 @@ class SourceData:
     """Records that stay where they are.
 
     ``scratch`` says where mapped rows are kept: nowhere (None), in an unnamed file among the
-    temporary ones (True), or in one in a folder. The number of records is ``exact``, or an upper
-    bound.
+    temporary ones (True), or in one in a folder. With an ``engine`` its workers read the records.
+    The number of records is ``exact``, or an upper bound.
     """
 
     source: Source
@@ -121,6 +123,7 @@ class SourceData:
     dtype: Any
     targets: npt.NDArray[Any] | None
     scratch: Any
+    engine: Ray | None
     exact: bool
     whitens: bool
 
@@ -141,23 +144,31 @@ class SourceData:
         for planned in chosen.moments:
             norm = 1.0 if rounds else chosen.row_norm
             rounds.append(
-                _round(planned, found, norm, radius_for(chosen.loss), randomness),
+                self._round(planned, found, norm, radius_for(chosen.loss), randomness),
             )
             found = Prepared(found, Turned(rounds[-1]))
         if rounds and self.scratch is not None:
             found = in_scratch_file(found, folder=None if self.scratch is True else self.scratch)
         return Training(found, None, tuple(rounds))
 
+    def _round(
+        self,
+        planned: Certificate,
+        source: Source,
+        norm: float,
+        radius: float,
+        randomness: Randomness,
+    ) -> Whitening:
+        """Release moments of a source with noise, and return the map that they suggest."""
+        asked: dict[str, Any] = {"feature_norm": norm, "randomness": randomness}
+        if self.engine is None:
+            moments = noisy_moments(planned.run, source, **asked)
+        else:
+            moments = cluster_moments(planned.run, source, engine=self.engine, **asked)
+        return whitening_of(moments, noise_std_of(planned.run), norm, radius)
+
 
 Data = ArrayData | SourceData
-
-
-def _round(
-    planned: Certificate, source: Source, norm: float, radius: float, randomness: Randomness
-) -> Whitening:
-    """Release moments of a source with noise, and return the map that they suggest."""
-    moments = noisy_moments(planned.run, source, feature_norm=norm, randomness=randomness)
-    return whitening_of(moments, noise_std_of(planned.run), norm, radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,11 +240,18 @@ def _is_table(X: Any) -> bool:
     return several and all(isinstance(path, str | os.PathLike) for path in X)
 
 
-def source_data(source: Source, n_public: int | None, scratch: Any, *, ordered: bool) -> SourceData:
+def source_data(
+    source: Source, n_public: int | None, scratch: Any, engine: Ray | None, *, ordered: bool
+) -> SourceData:
     """Return the records of a source, with their number: declared, or as its files state it.
 
     Where batches follow the order of the records the number is exact; else it is an upper bound.
     """
+    if scratch is not None and engine is not None:
+        raise InvalidInput(
+            "scratch keeps rows in a file of this process, which an engine's workers cannot read; "
+            "leave one of scratch and engine out"
+        )
     n = size_of(source) if n_public is None else checks.whole("n_public", n_public)
     if n is None:
         raise InvalidInput(
@@ -246,7 +264,7 @@ def source_data(source: Source, n_public: int | None, scratch: Any, *, ordered: 
     targets = source.targets if isinstance(source, ArraySource) else None
     dtype = row.dtype if row.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     width, dense = int(row.shape[1]), not issparse(row)
-    return SourceData(source, n, width, dtype, targets, scratch, exact, dense)
+    return SourceData(source, n, width, dtype, targets, scratch, engine, exact, dense)
 
 
 def names_of(source: Source) -> list[str] | None:

@@ -66,6 +66,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -83,6 +84,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.classes = classes
@@ -218,6 +220,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -235,6 +238,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.target_bound = target_bound
@@ -321,6 +325,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -339,6 +344,7 @@ class PrivateHuberRegressor(PrivateRegressor):
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.threshold = threshold
