@@ -10,6 +10,16 @@ from __future__ import annotations
 import lazy_loader
 
 from dplateau.ground import VERSION
+from dplateau.ground.shown import Shown, show_pages_by
 
 __version__ = VERSION
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def _page_of(result: Shown) -> str:
+    from dplateau.notebook import page_of
+
+    return page_of(result)
+
+
+show_pages_by(_page_of)

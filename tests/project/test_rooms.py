@@ -44,6 +44,7 @@ ROOMS = (
     "onnx",
     "sampling",
     "plots",
+    "notebook",
     "reproduce",
     "report",
     "__init__",

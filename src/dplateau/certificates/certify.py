@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate, Claim
 from dplateau.errors import NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +52,8 @@ class ComparisonRow:
         }
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """What every bound says about one run at one delta, the tightest first."""
 
     run: Run
@@ -95,6 +94,19 @@ class Comparison:
             "bounds": [row.to_dict() for row in self.rows],
         }
 
+    @property
+    def headline(self) -> str:
+        """The best claim in one line."""
+        best, answers = self.best, sum(row.reason is None for row in self.rows)
+        shown = "-" if best.epsilon is None else rounded_up(best.epsilon)
+        return (
+            f"epsilon {shown} at delta = {rounded_up(self.delta)} by {best.title} "
+            f"({answers} of {len(self.rows)} bounds apply)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.headline}>"
+
     def __str__(self) -> str:
         """Show a plain-text table of the answers, then the refusals, each reason once."""
         answers = [row for row in self.rows if row.reason is None]
@@ -107,17 +119,6 @@ class Comparison:
             marked = (name if sound[name] else f"{name} {_HISTORICAL}" for name in names)
             lines.append(f"  {', '.join(marked)}: {reason}")
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><td>{html.escape(row.title)}</td><td>{_shown(row)}</td>"
-            f"<td>{html.escape(_note(row))}</td></tr>"
-            for row in self.rows
-        )
-        head = (
-            f"<tr><th>bound</th><th>epsilon at delta = {rounded_up(self.delta)}</th><th></th></tr>"
-        )
-        return f"<table>{head}{cells}</table>"
 
 
 def _shown(row: ComparisonRow) -> str:

@@ -26,6 +26,7 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import PerStep, values_over
+from dplateau.algorithms.stated import learning_rate_of
 from dplateau.engines.cluster import ClusterRecords, Ray, engine_of
 from dplateau.engines.kernels import advance
 from dplateau.engines.randomness import Randomness, SecureRandomness
@@ -191,9 +192,8 @@ def _walk(
     progress: Progress | None,
 ) -> None:
     """Take the run's steps, changing the weights in place."""
-    assert run.learning_rate is not None
     # Plain numbers: NumPy's own scalars would make every product several times as slow.
-    rates = values_over(run.learning_rate, run.steps).tolist()
+    rates = values_over(learning_rate_of(run), run.steps).tolist()
     # On the sum of gradients, and more of it by what arithmetic may add to a record's share.
     room = 1 + records.ruler.slack
     stds = (values_over(run.noise_std, run.steps) * (run.batch_size * room)).tolist()
