@@ -31,7 +31,7 @@ PINNED = re.compile(
     r"(?: --hash=sha256:[0-9a-f]{64})+"
 )
 ABSOLUTE_PATH = re.compile(r"(?:^|[\s\"'=(@])(?:/|~|[A-Za-z]:\\)\w*", re.MULTILINE)
-BRIDGES = ("torch", "opacus", "jax", "onnx", "onnxruntime", "starlette", "uvicorn")
+BRIDGES = ("torch", "opacus", "jax", "onnx", "onnxruntime", "ray", "starlette", "uvicorn")
 
 
 def lock_text(lock: str) -> str:
@@ -124,7 +124,7 @@ def test_imports_are_declared() -> None:
     distributions = {name: [name] for name in BRIDGES} | dict(distributions)
     wanted = {
         canonicalize_name(requirement.name)
-        for requirement in declared(("all", "opacus", "onnx", "explore"))
+        for requirement in declared(("all", "opacus", "onnx", "ray", "explore"))
     }
     undeclared = {
         f"{path.relative_to(SOURCE)} imports {top}"
