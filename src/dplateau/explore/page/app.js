@@ -17,10 +17,24 @@ let start = "";
 
 // --- what is shown ----------------------------------------------------------------------------------
 
+// What is grayed belongs to an earlier setting, or to one that a slider has already passed.
+const PARTS = { claim: "claim", preview: "over-steps", over_delta: "over-delta", tradeoff: "tradeoff", bounds: "bounds" };
+
+function gray(ids) {
+  for (const id of ids) {
+    byId(id).classList.add("updating");
+    byId(id).setAttribute("aria-busy", "true");
+  }
+}
+
+function fresh(id) {
+  byId(id).classList.remove("updating");
+  byId(id).removeAttribute("aria-busy");
+}
+
 const asker = new Asker({
   started() {
-    byId("claim").classList.add("updating");
-    byId("claim").setAttribute("aria-busy", "true");
+    gray(Object.values(PARTS));
     text("state", "computing the claim …");
     text("steps-state", "computing a preview …");
     for (const chart of [delta, tradeoff]) chart.start();
@@ -28,15 +42,16 @@ const asker = new Asker({
   },
   message(message) {
     show[message.kind]?.(message);
+    if (message.kind in PARTS && !asker.stale) fresh(PARTS[message.kind]);
   },
   refused(errors) {
     form.showErrors(errors);
     claim = null;
-    nothing();
+    nothing(Object.values(errors).join("; "));
   },
   lost() {
     byId("lost").hidden = false;
-    byId("claim").classList.add("updating");
+    gray(Object.values(PARTS));
     text("state", "not up to date: the server has stopped");
   },
   found() {
@@ -58,11 +73,8 @@ const show = {
     text("at", `at delta ${message.delta}, after ${message.steps.toLocaleString("en")} steps`);
     text("by", `Proved by: ${message.title}. The number is rounded up.`);
     gain(message);
-    if (!asker.stale) {
-      byId("claim").classList.remove("updating");
-      byId("claim").removeAttribute("aria-busy");
-      text("state", "");
-    }
+    if (!asker.stale) text("state", "");
+    byId("bars").hidden = false;
     for (const id of ["certificate", "report"]) {
       byId(id).href = `${id}?${asker.turn.query}`;
       byId(id).removeAttribute("aria-disabled");
@@ -135,14 +147,13 @@ function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_st
   text("bar-charged-text", `${composition_shown ?? shown} if every step is seen`);
 }
 
-function nothing() {
-  byId("claim").classList.remove("updating");
-  byId("claim").removeAttribute("aria-busy");
+function nothing(why) {
+  fresh("claim");
   text("epsilon", "–");
-  for (const id of ["at", "gain", "attack", "by", "steps-state", "bar-claim-text", "bar-charged-text"]) text(id, "");
+  for (const id of ["at", "gain", "attack", "by", "steps-state"]) text(id, "");
   byId("doubts").replaceChildren();
-  byId("bar-claim").style.width = byId("bar-charged").style.width = "0";
-  text("state", "Nothing is claimed: see the message beside the settings.");
+  byId("bars").hidden = true;
+  text("state", `Nothing is claimed: ${why}`);
   delete document.body.dataset.epsilon;
   for (const id of ["certificate", "report"]) {
     byId(id).removeAttribute("href");
