@@ -10,6 +10,7 @@ medians in seconds. "one move after another" drops each question after its claim
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -82,6 +83,7 @@ def main() -> None:
             except OSError:
                 time.sleep(0.1)
         both(address, "")
+        print(f"load of the machine: {os.getloadavg()[0]:.1f}")
         print(f"{'setting':30} {'claim':>7} {'preview':>8} {'all bounds':>11}")
         for title, query in SETTINGS.items():
             asked = [f"{query}&noise_multiplier={_noise(query, i)}" for i in range(REPEATS + 1)]

@@ -134,17 +134,19 @@ const show = {
   },
 };
 
+const SEEN = { last: "if only the final model is seen", checkpoints: "if those models are seen", all: "as every step is seen" };
+
 function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state }) {
   const gained = ratio && hidden_state;
   text("gain", gained
     ? `${ratio} times smaller than ${composition_shown}, the best proof that counts every step`
     : "No gain from hiding steps here: every one of them counts.");
   const most = Math.max(composition ?? 0, epsilon);
-  const width = (value) => `${Math.max(0.5, (55 * value) / most)}%`;
+  const width = (value) => `${Math.max(0.5, (45 * value) / most)}%`;
   byId("bar-claim").style.width = width(epsilon);
   byId("bar-charged").style.width = width(composition ?? epsilon);
-  text("bar-claim-text", `${shown} for what leaves`);
-  text("bar-charged-text", `${composition_shown ?? shown} if every step is seen`);
+  text("bar-claim-text", `${shown} ${SEEN[new URLSearchParams(asker.turn.query).get("release")]}`);
+  text("bar-charged-text", `${composition_shown ?? shown} if every step were seen`);
 }
 
 function nothing(why) {
