@@ -75,10 +75,7 @@ const show = {
     gain(message);
     if (!asker.stale) text("state", "");
     byId("bars").hidden = false;
-    for (const id of ["certificate", "report"]) {
-      byId(id).href = `${id}?${asker.turn.query}`;
-      byId(id).removeAttribute("aria-disabled");
-    }
+    claim.query = asker.turn.query;
     steps.mark(message.steps, message.epsilon);
     delta.mark(Number(message.delta), message.epsilon);
   },
@@ -167,6 +164,10 @@ function nothing(why) {
 
 function changed() {
   history.replaceState(null, "", `#${form.query}`);
+  for (const id of ["certificate", "report"]) {
+    byId(id).href = `${id}?${form.query}`;
+    byId(id).removeAttribute("aria-disabled");
+  }
   text("found", "");
   byId("use").hidden = true;
   asker.ask(form.query);
@@ -175,6 +176,12 @@ function changed() {
 function take(query) {
   form.write(query);
   changed();
+}
+
+// An address that leaves fields out means their defaults.
+function reopen() {
+  form.write(start);
+  take(location.hash.slice(1));
 }
 
 let question = null;
@@ -201,6 +208,12 @@ async function askFor(name, words) {
 }
 
 // --- taking it away, and checking what others bring -------------------------------------------------
+
+// What is copied is about the setting on the page, or nothing is.
+function copyClaim(part, what) {
+  if (claim?.query === form.query) copy(claim[part], what);
+  else text("copied", "There is no claim about this setting yet.");
+}
 
 async function copy(words, what, status = "copied") {
   try {
@@ -255,8 +268,8 @@ function listen() {
   }
   byId("ask-noise").addEventListener("click", () => askFor("noise", "Searching for the smallest noise …"));
   byId("ask-length").addEventListener("click", () => askFor("length", "Searching for the longest run …"));
-  byId("copy-python").addEventListener("click", () => claim && copy(claim.python, "The program was"));
-  byId("copy-command").addEventListener("click", () => claim && copy(claim.command, "The command was"));
+  byId("copy-python").addEventListener("click", () => copyClaim("python", "The program was"));
+  byId("copy-command").addEventListener("click", () => copyClaim("command", "The command was"));
   const again = `dplateau explore --address ${location.origin}${location.pathname}`;
   text("again", again);
   byId("copy-again").addEventListener("click", () => copy(again, "The command was", "state"));
@@ -272,13 +285,12 @@ function listen() {
     byId("drop").hidden = true;
     if (event.dataTransfer.files.length) check(event.dataTransfer.files[0]);
   });
-  addEventListener("hashchange", () => take(location.hash.slice(1)));
+  addEventListener("hashchange", reopen);
   byId("fields").addEventListener("submit", (event) => event.preventDefault());
 }
 
 const { fields, query } = await (await fetch("setup")).json();
 start = query;
 form = new Form(fields, { "": byId("fields"), Questions: byId("target-place") }, changed);
-form.write(query);
 listen();
-take(location.hash.slice(1));
+reopen();
