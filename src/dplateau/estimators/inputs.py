@@ -188,6 +188,8 @@ class Task:
 class TargetRange:
     """Public limits of a regression's targets, which are mapped from centre +- half to [-1, 1]."""
 
+    low: float
+    high: float
     centre: float
     half: float
 
@@ -198,7 +200,8 @@ class TargetRange:
         Without an intercept a model cannot learn an offset, and the range stays centred at 0.
         """
         if np.ndim(target_bound) == 0:
-            return cls(0.0, checks.positive("target_bound", target_bound))
+            half = checks.positive("target_bound", target_bound)
+            return cls(-half, half, 0.0, half)
         try:
             low, high = (checks.real("target_bound", side) for side in target_bound)
         except (TypeError, ValueError):
@@ -210,8 +213,8 @@ class TargetRange:
                 f"target_bound must be a finite pair with low < high; got ({low:g}, {high:g})"
             )
         if centred:
-            return cls((low + high) / 2, (high - low) / 2)
-        return cls(0.0, max(abs(low), abs(high)))
+            return cls(low, high, (low + high) / 2, (high - low) / 2)
+        return cls(low, high, 0.0, max(abs(low), abs(high)))
 
     def mapped(self, targets: npt.NDArray[Any]) -> FloatArray:
         """Return every target in units of the range, cut to [-1, 1] on its own."""

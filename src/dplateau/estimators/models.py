@@ -189,10 +189,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _parameters = """
     target_bound
         Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
-        to them, each on its own. Predictions are not. None means 1, and warns.
+        to them, each on its own, and so are predictions. None means 1, and warns.
     """
 
     intercept_: float
+    coef_beyond_: FloatArray | None
+    intercept_beyond_: float | None
 
     def __init__(
         self,
@@ -232,8 +234,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self.target_bound = target_bound
 
     def predict(self, X: Any) -> FloatArray:
-        """Return the scores; they may lie outside ``target_bound``."""
-        return self._scores(X)[:, 0]
+        """Return the scores, cut to ``target_bound``."""
+        limits = self._range
+        found: FloatArray = np.clip(self._scores(X)[:, 0] + limits.centre, limits.low, limits.high)
+        return found
 
     @abstractmethod
     def _loss(self) -> str | Loss:
@@ -256,8 +260,19 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
-        self.coef_ = coef[0] * self._range.half
-        self.intercept_ = float(intercept[0] * self._range.half + self._range.centre)
+        slopes, constants = coef * self._range.half, intercept * self._range.half
+        self.coef_, self.intercept_ = slopes[0], float(constants[0] + self._range.centre)
+        beyond = len(slopes) > 1
+        self.coef_beyond_ = slopes[1] if beyond else None
+        self.intercept_beyond_ = float(constants[1]) if beyond else None
+
+    def _by_score(self) -> tuple[FloatArray, FloatArray]:
+        """Return them about the middle of the targets, which no row is too long for."""
+        first = self.intercept_ - self._range.centre
+        if self.coef_beyond_ is None or self.intercept_beyond_ is None:
+            return self.coef_[None, :], np.array([first])
+        slopes = np.vstack([self.coef_, self.coef_beyond_])
+        return slopes, np.array([first, self.intercept_beyond_])
 
     def __sklearn_tags__(self) -> Any:
         """Say that noise may spoil the score on small data."""
@@ -350,25 +365,32 @@ MODELS: dict[str, type[PrivateLinearModel]] = {
 
 def restored(
     kind: str,
+    row_map: RowMap,
     *,
     coef: FloatArray,
     intercept: FloatArray,
-    data_norm: float,
     classes: Sequence[str] | None,
     target_bound: tuple[float, float] | None,
 ) -> PrivateLinearModel:
-    """Return a fitted estimator from what it released: weights with a row for each score."""
-    model = MODELS[kind](data_norm=data_norm)
+    """Return a fitted estimator from what it released: weights with a row for each score.
+
+    A regression with two slopes has two rows, those beyond the bend second.
+    """
+    model = MODELS[kind](data_norm=row_map.data_norm)
     model.n_features_in_ = coef.shape[1]
-    model.row_map_ = RowMap(data_norm, 0.0)
+    model.row_map_ = row_map
     if isinstance(model, PrivateClassifier):
         assert classes is not None
         model.classes = list(classes)
         model.classes_ = np.array(classes, dtype=object)
         model.coef_, model.intercept_ = coef, intercept
     else:
+        assert isinstance(model, PrivateRegressor)
         model.set_params(target_bound=target_bound)
         model.coef_, model.intercept_ = coef[0], float(intercept[0])
+        beyond = len(coef) > 1
+        model.coef_beyond_ = coef[1] if beyond else None
+        model.intercept_beyond_ = float(intercept[1]) if beyond else None
     return model
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from dplateau.certificates import Certificate
 from dplateau.engines import Randomness
 from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
-from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 
 
@@ -41,6 +39,34 @@ class Whitening:
     def shares(self, turned: FloatArray) -> FloatArray:
         """Return by how much rows that the matrix has already turned are shortened."""
         return np.asarray(1.0 / np.maximum(row_norms(turned), 1.0))
+
+
+# White rows have norm at most 1; what is longer than this has a slope of its own.
+BEND = 0.5
+# Both parts of a row, (1 - BEND) and BEND long at most, make a row of norm at most 1 in this unit.
+BENT_UNIT = 1 / math.hypot(BEND, 1 - BEND)
+
+
+def lengths_kept(rows: Dense) -> FloatArray:
+    """Return which share of every row lies before the bend."""
+    return np.asarray(BEND / np.maximum(row_norms(rows), BEND))
+
+
+def bent(rows: Dense) -> Dense:
+    """Return every row twice as wide: what lies before the bend, and what lies beyond.
+
+    A model on them has one slope for each part. Cutting rows at the bend would be cheaper, and is
+    what suits columns with a few far values; but a number that really grows with the row then
+    comes out flat. With both parts the data decide, and shorter rows pay for neither.
+    """
+    p = rows.shape[1]
+    found = np.empty((len(rows), 2 * p), dtype=rows.dtype)
+    for part in blocks(len(rows), 16 * p):
+        block = np.asarray(rows[part], dtype=np.float64)
+        inner = block * lengths_kept(block)[:, None]
+        both = np.hstack([inner, block - inner]) * BENT_UNIT
+        found[part] = scale_rows(both.astype(rows.dtype), 1.0)
+    return found
 
 
 def whitened_rows(
@@ -77,18 +103,3 @@ def whitening_of(
     standing_out = max(1.0, float(np.sum(sizes / (np.abs(sizes) + floor))))
     longest = min(radius * math.sqrt(standing_out), feature_norm / math.sqrt(floor))
     return Whitening(stretched / longest)
-
-
-def whitening_to_dict(rounds: tuple[Whitening, ...]) -> list[list[list[float]]]:
-    """Return JSON-ready data."""
-    return [one.matrix.tolist() for one in rounds]
-
-
-def whitening_from_dict(found: Any, width: int) -> tuple[Whitening, ...]:
-    """Read what :func:`whitening_to_dict` returned, for rows with so many entries."""
-    matrices = [np.asarray(one, dtype=np.float64) for one in found]
-    if any(one.shape != (width, width) or not np.all(np.isfinite(one)) for one in matrices):
-        raise InvalidInput(
-            f"not a whole model: whitening needs {width} x {width} matrices of finite numbers"
-        )
-    return tuple(map(Whitening, matrices))

@@ -17,7 +17,14 @@ from dplateau.ground.shown import rounded_up
 from dplateau.losses import Loss
 from dplateau.planning.forecast import Forecast, Model, forecast, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
-from dplateau.planning.whitening import FULL, WHITENING, in_words, rounds_worthwhile, whitened
+from dplateau.planning.whitening import (
+    FULL,
+    WHITENING,
+    in_words,
+    rounds_worthwhile,
+    slopes_for,
+    whitened,
+)
 
 # Scores that miss by more of their spread explain less than half of what could be explained.
 POOR_SHARE = 0.75
@@ -66,6 +73,11 @@ class Plan:
     def certificate(self) -> Certificate | Composition:
         """What is proved about all that leaves."""
         return released(self.moments, self.gradients)
+
+    @property
+    def slopes(self) -> int:
+        """Return how many slopes scores have along a row: 2 where white rows predict numbers."""
+        return slopes_for(self.loss) if self.moments else 1
 
     @property
     def summary(self) -> str:
