@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from dplateau.engines.rows import row_norms, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.estimators import PrivateLogisticRegression, PrivateRidge
-from dplateau.estimators.whitening import BEND, BENT_UNIT, bent, whitening_of
+from dplateau.estimators.whitening import bent, bent_unit, whitening_of
 
 
 def skewed_rows(n=4000, p=6, seed=0):
@@ -87,12 +87,14 @@ def test_regressions_predict_with_both_slopes(fit_intercept):
         feature_bounds=(0, [5.0, 8.0]), target_bound=(0, 100), fit_intercept=fit_intercept
     ).fit(rows, targets)
     found, half, centre = model.row_map_, model._range.half, model._range.centre
-    assert found.slopes == model.plan_.slopes == 2
+    bend = found.bend
+    assert found.slopes == 2
+    assert 0.2 < bend < 0.8
     mapped = found.training_rows(rows, len(rows))
     turn = np.eye(mapped.shape[1])
     for one in found.whitening:
         mapped, turn = one.rows(mapped), turn @ one.matrix
-    assert 0.01 < np.mean(row_norms(mapped) > BEND) < 0.99
+    assert 0.01 < np.mean(row_norms(mapped) > bend) < 0.99
     weights = []
     for coef, intercept in (
         (model.coef_, model.intercept_ - centre),
@@ -100,20 +102,21 @@ def test_regressions_predict_with_both_slopes(fit_intercept):
     ):
         last = [intercept + found._at_centre(coef[None])[0]] if fit_intercept else []
         weights.append(np.concatenate([coef * found.half, np.array(last) / found.intercept]))
-    inner = np.linalg.solve(turn, np.array(weights).T / half / BENT_UNIT)
-    by_hand = bent(mapped) @ inner.T.ravel() * half + centre
+    inner = np.linalg.solve(turn, np.array(weights).T / half / bent_unit(bend))
+    by_hand = bent(mapped, bend) @ inner.T.ravel() * half + centre
     assert np.allclose(np.clip(by_hand, 0, 100), model.predict(rows), atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_bent_rows_are_short_and_add_up(dtype):
+@pytest.mark.parametrize("bend", [0.25, 0.5])
+def test_bent_rows_are_short_and_add_up(dtype, bend):
     rows = skewed_rows().astype(dtype)
     rows = scale_rows(rows * 30, 1.0)
-    found = bent(rows)
+    found = bent(rows, bend)
     assert found.dtype == dtype
     assert row_norms(found).max() <= 1.0
-    assert np.allclose(found[:, :6] + found[:, 6:], rows * BENT_UNIT, atol=1e-6)
-    short = row_norms(rows) <= BEND
+    assert np.allclose(found[:, :6] + found[:, 6:], rows * bent_unit(bend), atol=1e-6)
+    short = row_norms(rows) <= bend
     assert 0 < short.sum() < len(rows)
     assert not found[short, 6:].any()
 

@@ -38,13 +38,12 @@ from dplateau.estimators.disclosures import (
 )
 from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap
-from dplateau.estimators.whitening import bent, whitened_rows
+from dplateau.estimators.whitening import whitened_rows
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.ledger import ledger_in_force, paid_for
 from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person, released
-from dplateau.planning.whitening import radius_for
 
 DEFAULT_DELTA = 1e-5
 DEFAULT_NORM = 1.0
@@ -192,18 +191,12 @@ class PrivateLinearModel(BaseEstimator):
         chosen = self._planned(slots, features, task)
         for doubt in (*self._undeclared(), *chosen.doubts):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
-        row_map = RowMap(chosen.data_norm, chosen.intercept, columns, slopes=chosen.slopes)
+        row_map = RowMap(chosen.data_norm, chosen.intercept, columns)
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
-            rows, whitening = whitened_rows(
-                row_map.training_rows(features, slots),
-                chosen.moments,
-                chosen.row_norm,
-                radius_for(chosen.loss),
-                randomness,
-            )
-            row_map = dataclasses.replace(row_map, whitening=whitening)
-            rows = bent(rows) if row_map.slopes == 2 else rows
+            rows, rounds = whitened_rows(row_map.training_rows(features, slots), chosen, randomness)
+            bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
+            row_map = dataclasses.replace(row_map, whitening=rounds, bend=bend)
             weights = train(
                 chosen.run,
                 chosen.loss,

@@ -284,8 +284,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 class PrivateRidge(PrivateRegressor):
     """Linear least squares whose weights are private.
 
-    Residuals count squared up to half the width of ``target_bound`` and linearly beyond, which
-    bounds every record's influence. The planner chooses the ridge, or an earlier end instead of
+    Residuals count squared up to a cut and linearly beyond, which bounds every record's influence;
+    the planner chooses the cut, at most half the width of ``target_bound``. The planner chooses the ridge, or an earlier end instead of
     one: a penalty tuned on the data would leak.
 
     >>> import numpy as np

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array, hstack, issparse
 from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.estimators.columns import Columns
-from dplateau.estimators.whitening import BENT_UNIT, Whitening, lengths_kept
+from dplateau.estimators.whitening import Whitening, bent_unit, share_before
 from dplateau.ground.types import FloatArray
 
 
@@ -22,15 +22,15 @@ class RowMap:
     Columns are cut to their bounds and mapped (not at all where nothing is known about them); a row
     that is then longer than ``data_norm`` is scaled down to it; a constant feature of size
     ``intercept`` is appended unless that is 0. Rounds of whitening, made of noisy moments, follow.
-    With two ``slopes`` scores grow by one slope up to half the length of the longest white rows,
-    and by another one beyond.
+    With a ``bend`` scores grow by one slope up to this share of the longest white row's length, and
+    by another one beyond.
     """
 
     data_norm: float
     intercept: float
     columns: Columns | None = None
     whitening: tuple[Whitening, ...] = ()
-    slopes: int = 1
+    bend: float | None = None
 
     @property
     def centre(self) -> FloatArray | float:
@@ -41,6 +41,11 @@ class RowMap:
     def half(self) -> FloatArray | float:
         """Return what becomes 1 in every column, from its centre."""
         return 1.0 if self.columns is None else self.columns.half
+
+    @property
+    def slopes(self) -> int:
+        """Return how many slopes scores have along a row."""
+        return 1 if self.bend is None else 2
 
     def training_rows(self, features: Dense | Sparse, slots: int) -> Dense | Sparse:
         """Return one row per record, and rows of zeros up to ``slots`` for absent records.
@@ -72,8 +77,8 @@ class RowMap:
         those of what is beyond follow, one row per score again.
         """
         by_score = weights.reshape(len(weights), -1)
-        if self.slopes == 2:
-            by_score = np.hstack(np.split(by_score, 2)) * BENT_UNIT
+        if self.bend is not None:
+            by_score = np.hstack(np.split(by_score, 2)) * bent_unit(self.bend)
         for round_ in reversed(self.whitening):
             by_score = round_.matrix @ by_score
         by_score = by_score.T
@@ -110,9 +115,9 @@ class RowMap:
             each = round_.shares(turned)
             turned *= each[:, None]
             kept *= each
-        if self.slopes == 1:
+        if self.bend is None:
             return kept[:, None]
-        inner = kept * lengths_kept(turned)
+        inner = kept * share_before(turned, self.bend)
         return np.repeat(np.column_stack([inner, kept - inner]), n_scores // 2, axis=1)
 
     def _unshortened(

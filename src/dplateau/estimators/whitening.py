@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.certificates import Certificate
 from dplateau.engines import Randomness
 from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
 from dplateau.ground.types import FloatArray
+from dplateau.planning import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,49 +41,48 @@ class Whitening:
         return np.asarray(1.0 / np.maximum(row_norms(turned), 1.0))
 
 
-# White rows have norm at most 1; what is longer than this has a slope of its own.
-BEND = 0.5
-# Both parts of a row, (1 - BEND) and BEND long at most, make a row of norm at most 1 in this unit.
-BENT_UNIT = 1 / math.hypot(BEND, 1 - BEND)
-
-
-def lengths_kept(rows: Dense) -> FloatArray:
+def share_before(rows: Dense, bend: float) -> FloatArray:
     """Return which share of every row lies before the bend."""
-    return np.asarray(BEND / np.maximum(row_norms(rows), BEND))
+    return np.asarray(bend / np.maximum(row_norms(rows), bend))
 
 
-def bent(rows: Dense) -> Dense:
-    """Return every row twice as wide: what lies before the bend, and what lies beyond.
+def bent_unit(bend: float) -> float:
+    """Return the unit in which both parts, up to bend and 1 - bend long, make a row of norm 1."""
+    return 1 / math.hypot(bend, 1 - bend)
+
+
+def bent(rows: Dense, bend: float) -> Dense:
+    """Return rows of norm at most 1 twice as wide: what lies before the bend, and what lies beyond.
 
     A model on them has one slope for each part. Cutting rows at the bend would be cheaper, and is
     what suits columns with a few far values; but a number that really grows with the row then
-    comes out flat. With both parts the data decide, and shorter rows pay for neither.
+    comes out flat. With both parts the data decide.
     """
     p = rows.shape[1]
     found = np.empty((len(rows), 2 * p), dtype=rows.dtype)
     for part in blocks(len(rows), 16 * p):
         block = np.asarray(rows[part], dtype=np.float64)
-        inner = block * lengths_kept(block)[:, None]
-        both = np.hstack([inner, block - inner]) * BENT_UNIT
+        inner = block * share_before(block, bend)[:, None]
+        both = np.hstack([inner, block - inner]) * bent_unit(bend)
         found[part] = scale_rows(both.astype(rows.dtype), 1.0)
     return found
 
 
 def whitened_rows(
-    rows: Dense | Sparse,
-    moments: tuple[Certificate, ...],
-    row_norm: float,
-    radius: float,
-    randomness: Randomness,
+    rows: Dense | Sparse, chosen: Plan, randomness: Randomness
 ) -> tuple[Dense | Sparse, tuple[Whitening, ...]]:
-    """Release the moments that were planned, one round after the other, and whiten rows by them."""
+    """Release the moments of a plan, one round after the other, and whiten rows by them."""
+    lengths = chosen.lengths
+    if lengths is None:
+        return rows, ()
     rounds: list[Whitening] = []
-    for planned in moments:
-        norm = 1.0 if rounds else row_norm
+    for planned in chosen.moments:
+        norm = 1.0 if rounds else chosen.row_norm
         found = noisy_moments(planned.run, rows, feature_norm=norm, randomness=randomness)
-        rounds.append(whitening_of(found, noise_std_of(planned.run), norm, radius))
+        rounds.append(whitening_of(found, noise_std_of(planned.run), norm, lengths.radius))
         rows = rounds[-1].rows(rows)
-    return rows, tuple(rounds)
+    bend = lengths.bend_of_longest
+    return rows if bend is None else bent(rows, bend), tuple(rounds)
 
 
 def whitening_of(

@@ -33,7 +33,7 @@ class TableModel:
     targets lie in ``schema.target.bounds``. With two classes there is one row of weights, positive
     scores meaning the second class. ``whitening`` holds the matrices that turned the rows, whose
     constant feature has the size ``constant``; a regression on such rows has a second row of
-    weights, for what is beyond a typical length.
+    weights, for what lies beyond ``bend``.
     """
 
     kind: str
@@ -44,13 +44,14 @@ class TableModel:
     classes: tuple[str, ...] | None
     constant: float = 0.0
     whitening: tuple[FloatArray, ...] = ()
+    bend: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse weights that do not fit the schema, and what is not a number."""
         known = REGRESSORS if self.classes is None else CLASSIFIERS
         checks.choice("kind", self.kind, known)
         rows = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
-        rows = self.slopes * rows
+        rows = rows if self.bend is None else 2 * rows
         wide = self.schema.width + (self.constant > 0)
         if any(m.shape != (wide, wide) or not np.all(np.isfinite(m)) for m in self.whitening):
             raise InvalidInput(
@@ -60,11 +61,6 @@ class TableModel:
             raise InvalidInput("not a whole model: weights and schema do not fit together")
         if not (np.all(np.isfinite(self.weights)) and np.all(np.isfinite(self.intercepts))):
             raise InvalidInput("not a model: some of its weights are no finite numbers")
-
-    @property
-    def slopes(self) -> int:
-        """Return how many slopes scores have along a row."""
-        return 2 if self.classes is None and self.whitening else 1
 
     @cached_property
     def estimator(self) -> Any:
@@ -77,7 +73,7 @@ class TableModel:
         rounds = tuple(map(Whitening, self.whitening))
         return restored(
             self.kind,
-            RowMap(self.data_norm, self.constant, whitening=rounds, slopes=self.slopes),
+            RowMap(self.data_norm, self.constant, whitening=rounds, bend=self.bend),
             coef=self.weights,
             intercept=self.intercepts,
             classes=self.classes,
@@ -134,6 +130,7 @@ class TableModel:
             "classes": None if self.classes is None else list(self.classes),
             "constant": self.constant,
             "whitening": [matrix.tolist() for matrix in self.whitening],
+            "bend": self.bend,
         }
         return json.dumps(body, allow_nan=False) + "\n"
 
@@ -161,6 +158,7 @@ class TableModel:
                 classes=None if found["classes"] is None else tuple(map(str, found["classes"])),
                 constant=checks.nonnegative("constant", found["constant"]),
                 whitening=tuple(np.array(one, dtype=float) for one in found["whitening"]),
+                bend=None if found["bend"] is None else checks.probability("bend", found["bend"]),
             )
         except InvalidInput as problem:
             raise InvalidInput(f"{source}: {problem}") from None

@@ -124,7 +124,9 @@ class Release:
         model = self.model
         classes = model.classes or ()
         target = model.schema.target.column
-        heads = classes if len(classes) > 2 else classes[1:] or (target, "beyond")[: model.slopes]
+        heads = (
+            classes if len(classes) > 2 else classes[1:] or (target, "beyond")[: len(model.weights)]
+        )
         named = np.flatnonzero([not label.endswith(BUCKET_END) for label in model.schema.labels])
         sizes = np.abs(model.weights[:, named]).max(axis=0, initial=0.0)
         largest = named[np.argsort(-sizes, kind="stable")[:MOST_LISTED]]
@@ -273,7 +275,7 @@ def released_model(kind: str, schema: Schema, estimator: Any) -> TableModel:
     """Return what a fitted estimator releases, as a model of the table's own columns."""
     coef, intercept = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
     row_map = estimator.row_map_
-    if row_map.slopes == 2:
+    if row_map.bend is not None:
         coef = np.vstack([coef, estimator.coef_beyond_])
         intercept = np.append(intercept, estimator.intercept_beyond_)
     numbers = schema.target.bounds is not None
@@ -286,6 +288,7 @@ def released_model(kind: str, schema: Schema, estimator: Any) -> TableModel:
         classes=None if numbers else tuple(map(str, estimator.classes_)),
         constant=row_map.intercept if row_map.whitening else 0.0,
         whitening=tuple(one.matrix for one in row_map.whitening),
+        bend=row_map.bend,
     )
 
 
