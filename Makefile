@@ -5,6 +5,7 @@
 #   make test      lint, types, doctests and the whole core test suite
 #   make check     make test, then every suite that has an environment of its own (suites/NAME)
 #   make test-NAME one of those: each installs suites/NAME/requirements.txt beside the locked packages
+#   make site      the site, in build/site
 #   make golden    write the golden certificates of tests/golden anew
 #   make falsify   the long search for a run that leaks more than its certificate says
 #   make bench     timings of the accountant, of training and of sampling
@@ -35,7 +36,7 @@ SUITES := $(patsubst suites/%/requirements.txt,%,$(wildcard suites/*/requirement
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check $(SUITES:%=test-%) lint types suite golden falsify bench bench-utility bench-peers lock clean
+.PHONY: help setup demo test check $(SUITES:%=test-%) site lint types suite golden falsify bench bench-utility bench-peers lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -59,6 +60,9 @@ $(SUITES:%=test-%): test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation --editable .
 	@touch $@
+
+site: .venv-site/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build --strict
 
 lint: $(TEST)
 	$(BIN)/ruff check .

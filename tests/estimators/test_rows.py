@@ -235,7 +235,7 @@ def test_columns_are_mapped_by_their_kind() -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-12)
     by_place = columns_of(dict(enumerate(kinds)), 3)
     assert by_place is not None
-    assert by_place.centre.tolist() == [0, 0, 5]
+    assert by_place.center.tolist() == [0, 0, 5]
 
 
 def test_sparse_rows_keep_their_zeros_where_zero_means_absence() -> None:

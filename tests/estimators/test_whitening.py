@@ -65,7 +65,7 @@ def test_scores_are_those_of_the_rows_that_were_trained_on(fit_intercept):
     found = model.row_map_
     assert len(found.whitening) == len(model.plan_.moments) > 0
     mapped, unscaled = found.training_rows(rows, len(rows)), model.coef_ * found.half
-    weights = np.append(unscaled, (model.intercept_ + found._at_centre(model.coef_)))
+    weights = np.append(unscaled, (model.intercept_ + found._at_center(model.coef_)))
     weights[3:] /= found.intercept or 1.0
     turn = np.eye(mapped.shape[1])
     for one in found.whitening:
@@ -86,7 +86,7 @@ def test_regressions_predict_with_both_slopes(fit_intercept):
     model = PrivateRidge(
         feature_bounds=(0, [5.0, 8.0]), target_bound=(0, 100), fit_intercept=fit_intercept
     ).fit(rows, targets)
-    found, half, centre = model.row_map_, model._range.half, model._range.centre
+    found, half, center = model.row_map_, model.target_range.half, model.target_range.center
     bend = found.bend
     assert found.slopes == 2
     assert 0.2 < bend < 0.8
@@ -97,13 +97,13 @@ def test_regressions_predict_with_both_slopes(fit_intercept):
     assert 0.01 < np.mean(row_norms(mapped) > bend) < 0.99
     weights = []
     for coef, intercept in (
-        (model.coef_, model.intercept_ - centre),
+        (model.coef_, model.intercept_ - center),
         (model.coef_beyond_, model.intercept_beyond_),
     ):
-        last = [intercept + found._at_centre(coef[None])[0]] if fit_intercept else []
+        last = [intercept + found._at_center(coef[None])[0]] if fit_intercept else []
         weights.append(np.concatenate([coef * found.half, np.array(last) / found.intercept]))
     inner = np.linalg.solve(turn, np.array(weights).T / half / bent_unit(bend))
-    by_hand = bent(mapped, bend) @ inner.T.ravel() * half + centre
+    by_hand = bent(mapped, bend) @ inner.T.ravel() * half + center
     assert np.allclose(np.clip(by_hand, 0, 100), model.predict(rows), atol=1e-6)
 
 
@@ -121,7 +121,7 @@ def test_bent_rows_are_short_and_add_up(dtype, bend):
     assert not found[short, 6:].any()
 
 
-def test_a_plain_line_is_learnt_whole_and_so_is_its_level():
+def test_a_plain_line_is_learned_whole_and_so_is_its_level():
     """Shortening white rows must flatten neither a line nor the middle of the targets."""
     rng = np.random.default_rng(8)
     rows = rng.uniform(0, 10, size=(20000, 2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dplateau.engines.gradients import train_gradient
 from dplateau.engines.randomness import Randomness, SecureRandomness, SeededRandomness
 from dplateau.engines.rows import scale_rows
 from dplateau.engines.sources import (
@@ -28,4 +29,5 @@ __all__ = [
     "scale_rows",
     "scaled",
     "train",
+    "train_gradient",
 ]

@@ -315,9 +315,9 @@ class PrivateLinearModel(BaseEstimator):
         check_is_fitted(self)
         features = checked_rows(self, X)
         with np.errstate(all="ignore"):
-            return self.row_map_.scores(features, *self._by_score())
+            return self.row_map_.scores(features, *self.by_score())
 
-    def _by_score(self) -> tuple[FloatArray, FloatArray]:
+    def by_score(self) -> tuple[FloatArray, FloatArray]:
         """Return coefficients and constants as the row map takes them, one row per score."""
         return np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
 

@@ -23,11 +23,11 @@ KINDS = f'(low, high), "{BINARY}" or ("{NONNEGATIVE}", high)'
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Bounds of every column; a value x within them becomes (x - centre) / half."""
+    """Bounds of every column; a value x within them becomes (x - center) / half."""
 
     low: FloatArray
     high: FloatArray
-    centre: FloatArray
+    center: FloatArray
     half: FloatArray
 
     def cut(self, rows: Any) -> Any:
@@ -37,14 +37,14 @@ class Columns:
     @property
     def keeps_zeros(self) -> bool:
         """Return whether zeros stay zeros, as sparse rows need."""
-        return not np.any(self.centre)
+        return not np.any(self.center)
 
 
 def columns_of(feature_bounds: Any, d: int, names: Sequence[str] | None = None) -> Columns | None:
     """Return what ``feature_bounds`` says about d columns; None if it says nothing.
 
     >>> found = columns_of({"age": (0, 100), "smoker": "binary"}, 2, ["age", "smoker"])
-    >>> found.low.tolist(), found.high.tolist(), found.centre.tolist()
+    >>> found.low.tolist(), found.high.tolist(), found.center.tolist()
     ([0.0, 0.0], [100.0, 1.0], [50.0, 0.0])
     """
     if feature_bounds is None:
@@ -117,7 +117,7 @@ def _of_kinds(kinds: list[Any], names: Sequence[str] | None) -> Columns:
 
 
 def _column(kind: Any, name: str) -> tuple[float, float, float, float]:
-    """Return low, high, centre and half of one column."""
+    """Return low, high, center and half of one column."""
     if isinstance(kind, str) and kind == BINARY:
         return 0.0, 1.0, 0.0, 1.0
     try:
@@ -135,11 +135,11 @@ def _column(kind: Any, name: str) -> tuple[float, float, float, float]:
     return low, high, (low + high) / 2, (high - low) / 2
 
 
-def _ranges(low: FloatArray, high: FloatArray, centre: FloatArray, half: FloatArray) -> Columns:
+def _ranges(low: FloatArray, high: FloatArray, center: FloatArray, half: FloatArray) -> Columns:
     fine = np.isfinite(low) & np.isfinite(high) & (low < high) & np.isfinite(high - low)
     if not np.all(fine):
         raise InvalidInput(
             "feature_bounds must be finite with low < high in every column; drop columns that "
             f"cannot vary. Got low={low.tolist()}, high={high.tolist()}"
         )
-    return Columns(low, high, centre, half)
+    return Columns(low, high, center, half)

@@ -168,7 +168,7 @@ def _trouble(cell: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is learnt: a loss (by name or itself) and a target for every record.
+    """What is learned: a loss (by name or itself) and a target for every record.
 
     ``absent`` is a target that the loss accepts, for rows of zeros.
     """
@@ -186,18 +186,18 @@ class Task:
 
 @dataclass(frozen=True)
 class TargetRange:
-    """Public limits of a regression's targets, which are mapped from centre +- half to [-1, 1]."""
+    """Public limits of a regression's targets, which are mapped from center +- half to [-1, 1]."""
 
     low: float
     high: float
-    centre: float
+    center: float
     half: float
 
     @classmethod
-    def of(cls, target_bound: Any, *, centred: bool) -> TargetRange:
+    def of(cls, target_bound: Any, *, centered: bool) -> TargetRange:
         """Return the range of a number B, [-B, B], or of a pair (low, high).
 
-        Without an intercept a model cannot learn an offset, and the range stays centred at 0.
+        Without an intercept a model cannot learn an offset, and the range stays centered at 0.
         """
         if np.ndim(target_bound) == 0:
             half = checks.positive("target_bound", target_bound)
@@ -212,13 +212,13 @@ class TargetRange:
             raise InvalidInput(
                 f"target_bound must be a finite pair with low < high; got ({low:g}, {high:g})"
             )
-        if centred:
+        if centered:
             return cls(low, high, (low + high) / 2, (high - low) / 2)
         return cls(low, high, 0.0, max(abs(low), abs(high)))
 
     def mapped(self, targets: npt.NDArray[Any]) -> FloatArray:
         """Return every target in units of the range, cut to [-1, 1] on its own."""
-        shares = (np.asarray(targets, dtype=np.float64) - self.centre) / self.half
+        shares = (np.asarray(targets, dtype=np.float64) - self.center) / self.half
         return np.clip(shares, -1.0, 1.0)
 
 

@@ -168,7 +168,7 @@ class PrivateLogisticRegression(PrivateClassifier):
 class PrivateLinearSVC(PrivateClassifier):
     """A linear support vector machine whose weights are private.
 
-    It minimises the hinge loss with a rounded corner; more than two classes are told apart by one
+    It minimizes the hinge loss with a rounded corner; more than two classes are told apart by one
     such machine each, trained together as one loss.
     """
 
@@ -235,8 +235,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def predict(self, X: Any) -> FloatArray:
         """Return the scores, cut to ``target_bound``."""
-        limits = self._range
-        found: FloatArray = np.clip(self._scores(X)[:, 0] + limits.centre, limits.low, limits.high)
+        limits = self.target_range
+        found: FloatArray = np.clip(self._scores(X)[:, 0] + limits.center, limits.low, limits.high)
         return found
 
     @abstractmethod
@@ -244,9 +244,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """Return the loss of a record whose target was mapped to [-1, 1]."""
 
     @property
-    def _range(self) -> TargetRange:
+    def target_range(self) -> TargetRange:
+        """Return what ``target_bound`` says."""
         bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
-        return TargetRange.of(bound, centred=bool(self.fit_intercept))
+        return TargetRange.of(bound, centered=bool(self.fit_intercept))
 
     def _undeclared(self) -> tuple[str, ...]:
         if self.target_bound is not None:
@@ -257,18 +258,18 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
-        return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
+        return Task(self._loss(), 2, self.target_range.mapped(targets), 0.0)
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
-        slopes, constants = coef * self._range.half, intercept * self._range.half
-        self.coef_, self.intercept_ = slopes[0], float(constants[0] + self._range.centre)
+        slopes, constants = coef * self.target_range.half, intercept * self.target_range.half
+        self.coef_, self.intercept_ = slopes[0], float(constants[0] + self.target_range.center)
         beyond = len(slopes) > 1
         self.coef_beyond_ = slopes[1] if beyond else None
         self.intercept_beyond_ = float(constants[1]) if beyond else None
 
-    def _by_score(self) -> tuple[FloatArray, FloatArray]:
+    def by_score(self) -> tuple[FloatArray, FloatArray]:
         """Return them about the middle of the targets, which no row is too long for."""
-        first = self.intercept_ - self._range.centre
+        first = self.intercept_ - self.target_range.center
         if self.coef_beyond_ is None or self.intercept_beyond_ is None:
             return self.coef_[None, :], np.array([first])
         slopes = np.vstack([self.coef_, self.coef_beyond_])
@@ -284,9 +285,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 class PrivateRidge(PrivateRegressor):
     """Linear least squares whose weights are private.
 
-    Residuals count squared up to a cut and linearly beyond, which bounds every record's influence;
-    the planner chooses the cut, at most half the width of ``target_bound``. The planner chooses the ridge, or an earlier end instead of
-    one: a penalty tuned on the data would leak.
+    Residuals count squared up to a cut and linearly beyond, which bounds every record's influence.
+    The planner chooses the cut, at most half the width of ``target_bound``, and the ridge, or an
+    earlier end instead of one: a penalty tuned on the data would leak.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 4000)[:, None]
@@ -351,7 +352,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     def _loss(self) -> str | Loss:
         if self.threshold is None:
             return HuberLoss(DEFAULT_THRESHOLD_SHARE)
-        return HuberLoss(checks.positive("threshold", self.threshold) / self._range.half)
+        return HuberLoss(checks.positive("threshold", self.threshold) / self.target_range.half)
 
 
 # Short names, as files and the command line have them.

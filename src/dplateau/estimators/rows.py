@@ -33,13 +33,13 @@ class RowMap:
     bend: float | None = None
 
     @property
-    def centre(self) -> FloatArray | float:
+    def center(self) -> FloatArray | float:
         """Return what becomes 0 in every column."""
-        return 0.0 if self.columns is None else self.columns.centre
+        return 0.0 if self.columns is None else self.columns.center
 
     @property
     def half(self) -> FloatArray | float:
-        """Return what becomes 1 in every column, from its centre."""
+        """Return what becomes 1 in every column, from its center."""
         return 1.0 if self.columns is None else self.columns.half
 
     @property
@@ -86,14 +86,14 @@ class RowMap:
             coef, offset = by_score[:, :-1] / self.half, by_score[:, -1] * self.intercept
         else:
             coef, offset = by_score / self.half, np.zeros(len(by_score))
-        return coef, offset - self._at_centre(coef)
+        return coef, offset - self._at_center(coef)
 
     def scores(
         self, features: Dense | Sparse, coef: FloatArray, intercept: FloatArray
     ) -> FloatArray:
         """Return the scores of rows after the same map, from coefficients in original units.
 
-        A row that is scaled by s has the score s <x, coef> + (1 - s) <centre, coef> + intercept;
+        A row that is scaled by s has the score s <x, coef> + (1 - s) <center, coef> + intercept;
         whitening shortens it, and the score with it. With two slopes ``coef`` and ``intercept``
         have the rows that :meth:`in_original_units` returned.
         """
@@ -133,9 +133,9 @@ class RowMap:
             return found + intercept
         for part in blocks(n, 8 * d):
             cut = self._cut(features[part])
-            shares = self._shares((cut - self.centre) / self.half)
+            shares = self._shares((cut - self.center) / self.half)
             found[part] = (cut * shares[:, None]) @ coef.T
-            found[part] += (1 - shares)[:, None] * self._at_centre(coef)
+            found[part] += (1 - shares)[:, None] * self._at_center(coef)
         return found + intercept
 
     def _shares(self, mapped: Dense | Sparse) -> FloatArray:
@@ -143,8 +143,8 @@ class RowMap:
         shares: FloatArray = self.data_norm / np.maximum(row_norms(mapped), self.data_norm)
         return shares
 
-    def _at_centre(self, coef: FloatArray) -> FloatArray:
-        found: FloatArray = np.sum(coef * self.centre, axis=1)
+    def _at_center(self, coef: FloatArray) -> FloatArray:
+        found: FloatArray = np.sum(coef * self.center, axis=1)
         return found
 
     def _cut(self, rows: Dense) -> Dense:
@@ -154,7 +154,7 @@ class RowMap:
     def _bounded(self, rows: Dense) -> Dense:
         if self.columns is None:
             return np.asarray(rows)
-        mapped: Dense = ((self._cut(rows) - self.centre) / self.half).astype(rows.dtype)
+        mapped: Dense = ((self._cut(rows) - self.center) / self.half).astype(rows.dtype)
         return mapped
 
     def _cut_sparse(self, rows: Sparse) -> Sparse:

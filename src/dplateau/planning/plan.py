@@ -13,7 +13,7 @@ from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 from dplateau.losses import Loss
 from dplateau.planning.forecast import Forecast, Model, forecast, model_of, residual_cuts
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
@@ -32,8 +32,8 @@ from dplateau.planning.whitening import (
 POOR_SHARE = 0.75
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """``run`` on ``loss`` meets the target, as ``certificate`` proves; no data were seen.
 
     ``intercept`` is the size of the constant feature to append to rows that were scaled down to
@@ -139,6 +139,20 @@ def plan(
         "auto": with enough records rows are first whitened by noisy second moments, where a recipe
         of full batches runs. "never": they are not.
 
+    Returns
+    -------
+    Plan
+        The run, its certificate, and what the forecast expects.
+
+    Raises
+    ------
+    InvalidInput
+        If a number cannot be what it stands for.
+    NotApplicable
+        If no noise meets the target.
+
+    Examples
+    --------
     >>> found = plan(n=30_000, d=100, epsilon=1.0)
     >>> found.run.kind, found.certificate.claimed_epsilon <= 1.0
     ('NoisyGD', True)
