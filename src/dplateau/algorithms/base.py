@@ -309,6 +309,13 @@ class Run:
         return values_over(self.sampling_rate, self.steps)
 
     @property
+    def lowest_rate(self) -> float:
+        """Return the least of these shares, without a list that is as long as the run."""
+        if isinstance(self.batches, Poisson) and isinstance(self.batches.rate, Schedule):
+            return min(rate for rate, _ in self.batches.rate.blocks)
+        return self.sampling_rate
+
+    @property
     def batches_per_epoch(self) -> int:
         """Return ceil(n / b), the number of batches of one pass in order."""
         match self.batches:
@@ -322,8 +329,10 @@ class Run:
     @property
     def epochs(self) -> float:
         """Return the expected number of passes over the data: T b / n, or the sum of the rates."""
+        if isinstance(self.batches, Poisson) and isinstance(self.batches.rate, Schedule):
+            return math.fsum(rate * count for rate, count in self.batches.rate.blocks)
         if self.has_own_rate:
-            return float(self.sampling_rates().sum())
+            return self.steps * self.sampling_rate
         return self.steps * self.batch_size / self.n
 
     @property
@@ -473,6 +482,15 @@ class Run:
         """Show the arguments that differ from nothing."""
         shown = {name: value for name, value in self.parameters().items() if value is not None}
         return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def require_run(value: object) -> Run:
+    """Return ``value`` if it describes a run; whatever else was passed is refused in words."""
+    if not isinstance(value, Run):
+        raise InvalidInput(
+            f"a run is needed, such as NoisyGD(...) or NoisySGD(...); got {type(value).__name__}"
+        )
+    return value
 
 
 def fraction(value: PerStep) -> Fraction:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import Run, require_run
 from dplateau.algorithms.stated import loss_of
 from dplateau.audit.chains import Always, Once, Periodic, Reshuffled, Shuffled
 from dplateau.audit.final_law import enclose
@@ -97,7 +97,7 @@ def search_adversary(
     if effort not in BUDGETS:
         raise InvalidInput(f"effort must be one of {', '.join(BUDGETS)}; got {effort!r}")
     search = _Search(delta, BUDGETS[effort])
-    for problem in problems_of(run, delta, limit_drift=limit, position=position):
+    for problem in problems_of(require_run(run), delta, limit_drift=limit, position=position):
         search.try_problem(problem, free=True)
     open_rooms = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
     for room in open_rooms:

@@ -32,6 +32,7 @@ from dplateau.algorithms import (
     Schedule,
     refuse_batches,
     refuse_release,
+    require_run,
 )
 from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.audit.chains import (
@@ -106,7 +107,7 @@ def problems_of(
     run: Run, delta: float, *, limit_drift: bool = False, position: int | None = None
 ) -> list[WalkProblem]:
     """Return the problems that :func:`lower_bound` tries, the plainest first."""
-    if not run.is_plain:
+    if not require_run(run).is_plain:
         return list(_processed(run, position))
     problems: list[WalkProblem] = []
     for room in rooms(run, limit=limit_drift, position=position):

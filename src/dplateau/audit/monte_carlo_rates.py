@@ -21,6 +21,7 @@ from dplateau.algorithms import (
     Poisson,
     Run,
     refuse_batches,
+    require_run,
 )
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
@@ -475,7 +476,7 @@ def worst_case_pair(
     >>> worst_case_pair(run, dimension=2).data.tolist()
     [[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
-    width = _dimension(run, dimension)
+    width = _dimension(require_run(run), dimension)
     place = _used_last(run) if record is None else checks.whole("record", record, least=0)
     if place >= run.n:
         raise InvalidInput(f"record={place} but the run has {run.n} records, numbered from 0")

@@ -82,7 +82,7 @@ def is_sampled(run: Run) -> bool:
     """Return whether chance leaves a record out of some step's batch."""
     match run.batches:
         case Poisson() | FixedSize():
-            return bool(np.any(run.sampling_rates() < 1))
+            return run.lowest_rate < 1
         case FullBatch() | Cyclic() | OnePass():
             return False
         case _ as unknown:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule
+from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule, require_run
 from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
@@ -437,7 +437,7 @@ def noise_needed(run: Run, epsilon: float, delta: float) -> NoiseNeeds:
     """
     asked: list[tuple[str, str, float | None, str | None]] = []
     for bound in BOUNDS:
-        reason = bound.refusal(run)
+        reason = bound.refusal(require_run(run))
         if bound.sound and reason is None:
             asked.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
         elif bound.sound:

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run
+import numpy as np
+
+from dplateau.algorithms import Run, require_run
 from dplateau.bounds.base import Assumption, Bound, Witness, base_assumptions
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate, Claim
@@ -132,6 +134,11 @@ def _note(row: ComparisonRow) -> str:
 
 # ---- asking the bounds ---------------------------------------------------------------------------
 
+_BEYOND_NUMBERS = (
+    "meets numbers beyond double precision, or more of them than memory holds; use more noise or "
+    "fewer steps"
+)
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -208,6 +215,7 @@ def certify(
 
 def in_groups(run: Run, group_size: int | None) -> Run:
     """Return the run with another unit of privacy, if one is stated."""
+    run = require_run(run)
     return run if group_size is None else run.replace(group_size=group_size)
 
 
@@ -298,8 +306,15 @@ def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Fi
         reason = "gives no finite epsilon at delta = 0, which Gaussian noise never has"
     if reason is not None:
         return Finding(bound, None, {}, reason)
-    witness = bound.plan_for(run, delta, near)
-    epsilon = bound.curve_for(run, witness).epsilon(delta)
+    try:
+        # Numbers that leave the range of doubles are noticed, not carried on as infinities.
+        with np.errstate(over="raise"):
+            witness = bound.plan_for(run, delta, near)
+            epsilon = bound.curve_for(run, witness).epsilon(delta)
+    except NotApplicable as error:
+        return Finding(bound, None, {}, str(error))
+    except (ArithmeticError, MemoryError):
+        return Finding(bound, None, {}, _BEYOND_NUMBERS)
     if math.isinf(epsilon):
         return Finding(bound, None, witness, f"gives no finite epsilon at delta = {delta:g}")
     return Finding(bound, bound.claim(epsilon), witness, None)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import Cyclic, Run
+from dplateau.algorithms import Cyclic, Run, require_run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.errors import InvalidInput
@@ -105,7 +105,7 @@ def epsilon_over_steps(
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.size == 0 or counts.min() < 1:
         raise InvalidInput("steps must be a list of whole numbers, each at least 1")
     counts = counts.astype(np.int64)
-    if run.duration.name not in run.parameters():
+    if require_run(run).duration.name not in run.parameters():
         raise InvalidInput(f"{run.kind} has no number of steps to vary; its length is its data's")
     if run.has_schedule:
         raise InvalidInput(

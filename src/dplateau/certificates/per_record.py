@@ -18,6 +18,7 @@ from dplateau.algorithms import (
     Poisson,
     Run,
     refuse_batches,
+    require_run,
 )
 from dplateau.bounds.base import Bound, KnowsRecords
 from dplateau.bounds.registry import BOUNDS, bound_named
@@ -83,7 +84,7 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     True
     """
     level = checks.probability("delta", delta)
-    _check_positions(run)
+    _check_positions(require_run(run))
     reasons = {bound: bound.refusal(run) for bound in BOUNDS if isinstance(bound, KnowsRecords)}
     sound = {bound.name for bound, why in reasons.items() if bound.sound and why is None}
     if not sound:
