@@ -133,8 +133,8 @@ def plan(
         Most records that one person has: the target then holds for all of them together. Nothing
         checks it; whoever states it vouches for it.
     algorithm
-        "auto", the name of a recipe ("momentum", "gd", "sgd_momentum", "sgd"), or a
-        run whose noise is calibrated.
+        "auto", the name of a recipe ("momentum", "gd", "sgd_momentum", "sgd", and "one_pass" for
+        streams), or a run whose noise is calibrated.
     whitening
         "auto": with enough records rows are first whitened by noisy second moments, where a recipe
         of full batches runs. "never": they are not.
