@@ -5,6 +5,7 @@
 #   make test      lint, types, doctests and the whole core test suite
 #   make check     make test, then every suite that has an environment of its own (suites/NAME)
 #   make test-NAME one of those: each installs suites/NAME/requirements.txt beside the locked packages
+#   make site      the site, in build/site
 #   make golden    write the golden certificates of tests/golden anew
 #   make falsify   the long search for a run that leaks more than its certificate says
 #   make verify-many   honest certificates of 10,000 random runs, every one of which has to verify
@@ -37,7 +38,7 @@ SUITES := $(patsubst suites/%/requirements.txt,%,$(wildcard suites/*/requirement
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check $(SUITES:%=test-%) lint types suite golden falsify verify-many forge bench bench-utility bench-peers lock clean
+.PHONY: help setup demo test check $(SUITES:%=test-%) site lint types suite golden falsify verify-many forge bench bench-utility bench-peers lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -54,6 +55,12 @@ check: test $(SUITES:%=test-%)
 $(SUITES:%=test-%): test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest suites/$*
 
+# The browser suite drives Debian's Chromium: it is installed where it is absent, else there is no test.
+test-browser: | chromium
+.PHONY: chromium
+chromium:
+	command -v chromium || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
+
 .venv-%/.installed: suites/%/requirements.txt locks/run.txt pyproject.toml
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/run.txt
@@ -61,6 +68,9 @@ $(SUITES:%=test-%): test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check \
 		--no-deps --no-build-isolation --editable .
 	@touch $@
+
+site: .venv-site/.installed
+	NO_MKDOCS_2_WARNING=1 .venv-site/bin/python -m mkdocs build --strict
 
 lint: $(TEST)
 	$(BIN)/ruff check .

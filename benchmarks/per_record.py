@@ -3,7 +3,7 @@
     python benchmarks/per_record.py [FILE]
 
 The settings are those of figures 2 and 3 of Asoodeh, Diaz and Calmon (ISIT 2020): forty records,
-one per step, a domain of diameter one; the strong convexity is a ridge here. Colours tell records
+one per step, a domain of diameter one; the strong convexity is a ridge here. Colors tell records
 apart, dashes tell arguments apart, and the black line holds for every record if the pass stops at a
 random step (or goes in random order).
 """
@@ -63,9 +63,9 @@ def draw(ax: Any, title: str, run: Run, most: float) -> None:
     epsilons = np.linspace(0.0, most, 121)
     for name, (_, dashes, width) in ARGUMENTS.items():
         bound: Any = bound_named(name)
-        for record, colour in RECORDS.items():
+        for record, color in RECORDS.items():
             values = delta_curve(bound.record_curve(run, record - 1), epsilons)
-            ax.plot(epsilons, values, color=colour, linestyle=dashes, linewidth=width)
+            ax.plot(epsilons, values, color=color, linestyle=dashes, linewidth=width)
     stop, mean = run.replace(release="random_stop"), bound_named("random_stop_mean")
     values = delta_curve(mean.curve(stop, mean.plan(stop, 1e-5)), epsilons)
     ax.plot(epsilons, values, color="black", linestyle="-.", linewidth=2.2)
@@ -83,9 +83,9 @@ def figure() -> Figure:
     for ax, (title, run, most) in zip(axes, PANELS, strict=True):
         draw(ax, title, run, most)
     axes[0].set_ylabel("delta")
-    colours = [
-        Line2D([], [], color=colour, linewidth=2.2, label=f"record {record} of 40")
-        for record, colour in RECORDS.items()
+    colors = [
+        Line2D([], [], color=color, linewidth=2.2, label=f"record {record} of 40")
+        for record, color in RECORDS.items()
     ]
     styles = [
         Line2D([], [], color="#444444", linestyle=dashes, linewidth=width, label=label)
@@ -100,7 +100,7 @@ def figure() -> Figure:
         label="any record, random stop or order",
     )
     found.legend(
-        handles=[*colours, *styles, alike], loc="outside lower center", ncols=4, frameon=False
+        handles=[*colors, *styles, alike], loc="outside lower center", ncols=4, frameon=False
     )
     return found
 

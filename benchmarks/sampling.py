@@ -2,7 +2,7 @@
 
     python benchmarks/sampling.py [--steps 2000] [--quick]
 
-The potential is the ridge-regularised logistic loss of 200 records. Peers run in an environment of
+The potential is the ridge-regularized logistic loss of 200 records. Peers run in an environment of
 their own (`make bench-peers`, or name its Python in PEERS_PYTHON): blackjax's MALA and SGLD
 kernels, and a hand-written projected Langevin step under lax.scan. Compilation is not counted for
 anybody. Our numbers include the projection; blackjax has none.

@@ -23,8 +23,8 @@ from dplateau import (
 )
 from dplateau.algorithms import Run
 from dplateau.audit import tightness_over_steps
+from dplateau.audit.against_claims import Tightness, tightness
 from dplateau.audit.problems import WalkProblem
-from dplateau.audit.tightness_ratios import Tightness, tightness
 from dplateau.certificates import step_counts
 from dplateau.plots import TightnessDisplay
 

@@ -68,7 +68,7 @@ def median_seconds(call: Callable[[], Any], repeats: int) -> float:
 
 
 def numpy_sgd(rows: Any, signs: Any, batch: int, steps: int, draw: Callable[..., Any]) -> Any:
-    """Vectorised DP-SGD in single precision, with norms in closed form: the loop one would write.
+    """Vectorized DP-SGD in single precision, with norms in closed form: the loop one would write.
 
     ``draw(rng, n, q)`` chooses a batch.
     """

@@ -2,7 +2,7 @@
 
     python benchmarks/utility.py [--data FOLDER] [--only NAME] [--epsilons 0.1,1] [--minutes 90]
 
-Neighbours add or remove a record, delta = 1e-5. Ours uses no tuning at all. The others choose the
+Neighbors add or remove a record, delta = 1e-5. Ours uses no tuning at all. The others choose the
 best of 12 settings by their accuracy on the test set (which flatters them), with one seed, and are
 then run with five: Poisson DP-SGD under PLD composition, full-batch momentum under exact Gaussian
 composition, both on the same rows, constant feature and gradient bound as ours, and diffprivlib's

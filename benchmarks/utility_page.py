@@ -24,7 +24,7 @@ NAMES = {
     "breast_cancer": "breast cancer, 455 x 30",
     "casp_protein_regression": "CASP, 36584 x 9 (R squared)",
 }
-# Colours that remain distinct for colour-blind readers (Okabe and Ito), and a marker for print.
+# Colors that remain distinct for color-blind readers (Okabe and Ito), and a marker for print.
 STYLES = {
     "ours": ("dplateau, no tuning", "#0072B2", "o"),
     "momentum GD, tuned": ("momentum GD, tuned on test", "#E69F00", "s"),
@@ -60,14 +60,14 @@ def utility_picture(results: Results, path: Path) -> None:
     figure, all_axes = plt.subplots(2, 3, figsize=(10, 6), sharex=True, layout="constrained")
     for axes, (data, title) in zip(all_axes.flat, NAMES.items(), strict=True):
         lowest = 1.0
-        for method, (label, colour, marker) in STYLES.items():
+        for method, (label, color, marker) in STYLES.items():
             found = {e: results.scores(data, method, e) for e in EPSILONS}
             found = {e: scores for e, scores in found.items() if scores}
             if not found:
                 continue
             means = [np.mean(scores) for scores in found.values()]
             errors = [np.std(scores) for scores in found.values()]
-            axes.errorbar(list(found), means, errors, label=label, color=colour, marker=marker,
+            axes.errorbar(list(found), means, errors, label=label, color=color, marker=marker,
                           markersize=4, linewidth=1.4, capsize=2)  # fmt: skip
             if method != "diffprivlib, best C":
                 lowest = min(lowest, *means)
@@ -92,8 +92,8 @@ def utility_picture(results: Results, path: Path) -> None:
 
 def length_picture(results: Results, planned: float, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
-    colours = {"every iterate charged": "#E69F00", "only the last iterate leaves": "#0072B2"}
-    for method, colour in colours.items():
+    colors = {"every iterate charged": "#E69F00", "only the last iterate leaves": "#0072B2"}
+    for method, color in colors.items():
         found = {
             epochs: [float(r["score"]) for r in results.rows
                      if (r["method"], r["setting"]) == (method, f"{epochs} epochs")]
@@ -101,7 +101,7 @@ def length_picture(results: Results, planned: float, path: Path) -> None:
         }  # fmt: skip
         means = [np.mean(scores) for scores in found.values()]
         errors = [np.std(scores) for scores in found.values()]
-        axes.errorbar(list(found), means, errors, label=method, color=colour, marker="o",
+        axes.errorbar(list(found), means, errors, label=method, color=color, marker="o",
                       markersize=4, capsize=2)  # fmt: skip
     axes.axhline(planned, color="0.4", linestyle=":", label="planned (momentum, averaged)")
     axes.set_xscale("log")

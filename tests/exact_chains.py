@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from dplateau.curves import DominatingPair, compose_pairs
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.shifts.blocks import Lags, Plan
+from dplateau.shifts.blocks import BlockPlan, Lags
 
 Parts = tuple[tuple[DominatingPair, int], ...]
 Function = Callable[[FloatArray], FloatArray]
@@ -291,7 +291,7 @@ def random_chain(
     )
 
 
-def random_plan(rng: np.random.Generator, lags: Lags) -> Plan:
+def random_plan(rng: np.random.Generator, lags: Lags) -> BlockPlan:
     """Return any causal plan whose noise reaches the end, checked as a witness would be."""
     steps = lags.steps
     reaching = int(np.sum(np.isfinite(lags.log_growth)))
@@ -307,7 +307,7 @@ def random_plan(rng: np.random.Generator, lags: Lags) -> Plan:
             break
         edges.append((most if rng.random() < 0.6 else int(rng.integers(a + 1, most + 1)), later))
     witness = {"single_steps": singles, "edges": [list(edge) for edge in edges]}
-    return Plan.read(witness, steps)
+    return BlockPlan.read(witness, steps)
 
 
 def straight(

@@ -136,6 +136,7 @@ def setting(seed: int, index: int, *, losses: str | None = None) -> Setting:
             losses = draw.pick(_CONTRACTIVE)
     more = _Draw(seed, index, 1)
     run = _with_momentum(_with_checkpoints(_Sketch(draw, kind, losses).run(), more), more)
+    run = _with_rates_and_groups(run, _Draw(seed, index, 2))
     return Setting(seed, index, kind, run, float(f"{10 ** draw.uniform(-8.0, -3.0):.3g}"))
 
 
@@ -165,6 +166,23 @@ def _with_momentum(run: Run, draw: _Draw) -> Run:
         return run
     kind = draw.pick(("heavy_ball", "nesterov"))
     return run.replace(momentum=float(f"{draw.scale(0.02, 0.8):.3g}"), momentum_kind=kind)
+
+
+def _with_rates_and_groups(run: Run, draw: _Draw) -> Run:
+    """Return the run, at times with rates of its own or neighbors several records apart."""
+    match run.batches:
+        case Poisson(rate=float(rate)) if run.steps <= LONGEST and draw.chance(0.15):
+            top, bottom = rate * draw.uniform(0.5, 1.0), rate * draw.uniform(0.1, 1.0)
+            pieces = draw.pick((1, 2, 3, run.steps))
+            place = np.arange(run.steps) * pieces // run.steps / max(pieces - 1, 1)
+            rates = top * (bottom / top) ** np.minimum(place, 1.0)
+            changed = top if pieces == 1 else rates.tolist()
+            run = run.replace(batch_size=run.batch_size, sampling_rate=changed)
+        case _:
+            pass
+    if run.n > 8 and draw.chance(0.06):
+        run = run.replace(group_size=draw.whole(2, 4))
+    return run
 
 
 class _Draw:

@@ -41,7 +41,7 @@ from .certificates import (
     noise_needed as noise_needed,
     per_record as per_record,
 )
-from .engines import train as train
+from .engines import train as train, train_gradient as train_gradient
 from .errors import (
     DplateauError as DplateauError,
     InvalidInput as InvalidInput,

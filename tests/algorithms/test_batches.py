@@ -225,7 +225,7 @@ def test_no_audit_engine_or_picture_takes_it() -> None:
     from dplateau import lower_bound, per_record, search_adversary, worst_case_pair
     from dplateau.engines import train
     from dplateau.losses import Logistic
-    from dplateau.plots.words import in_short
+    from dplateau.plots.canvas import in_short
     from dplateau.sampling import certify_mixing
 
     run = unknown(loss=Logistic().geometry(1.0))

@@ -399,7 +399,7 @@ def test_no_claim_about_random_runs_is_below() -> None:
         assert lower.epsilon >= usual * (1 - 1e-12), chosen
         quick = [b for b in BOUNDS if b.sound and b.name in QUICK and b.refusal(run) is None]
         for bound in quick:
-            claim = bound.curve(run, bound.plan(run, chosen.delta)).epsilon(chosen.delta)
+            claim = bound.curve_for(run, bound.plan_for(run, chosen.delta)).epsilon(chosen.delta)
             assert claim >= lower.epsilon, (bound.name, str(chosen))
             attacked += 1
     assert attacked > 15

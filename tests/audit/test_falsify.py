@@ -72,6 +72,9 @@ def test_settings_reach_every_algorithm_and_option() -> None:
     assert {run["neighbors"] for run in described} == {"add_remove", "replace"}
     assert any(isinstance(run.get("learning_rate"), list) for run in described)
     assert any(isinstance(run.get("noise_std"), list) for run in described)
+    assert any(isinstance(run.get("sampling_rate"), list) for run in described)
+    assert any(run.has_own_rate and not run.has_schedule for run in runs)
+    assert {run.group_size for run in runs} == {1, 2, 3, 4}
     assert {1, 100_000} <= {run.steps for run in runs}
     assert {run["domain"]["kind"] for run in described if "domain" in run} == {
         "ball",
@@ -114,7 +117,7 @@ class Stated(Bound):
     def __init__(self, mu: float, *, breaks: bool = False) -> None:
         self.mu, self.breaks = mu, breaks
 
-    def missing(self, run: Run) -> str | None:
+    def refusal(self, run: Run) -> str | None:
         return None
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
@@ -204,7 +207,7 @@ class Shrunk(Bound):
     def __init__(self, bound: Bound, part: float = 0.9) -> None:
         self.bound, self.part = bound, part
 
-    def missing(self, run: Run) -> str | None:
+    def refusal(self, run: Run) -> str | None:
         return self.bound.refusal(run)
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
@@ -220,7 +223,7 @@ class Formula(Bound):
     def __init__(self, mu: Callable[[Any], float]) -> None:
         self.mu = mu
 
-    def missing(self, run: Run) -> str | None:
+    def refusal(self, run: Run) -> str | None:
         return None
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:

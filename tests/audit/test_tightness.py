@@ -11,8 +11,8 @@ import pytest
 
 from dplateau import Ball, LossGeometry, NoisyGD, NoisySGD, certify
 from dplateau.audit import lower_epsilon, tightness_over_steps
+from dplateau.audit.against_claims import Tightness, tightness
 from dplateau.audit.problems import LowerBound, WalkProblem
-from dplateau.audit.tightness_ratios import Tightness, tightness
 
 SMOOTH = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 OPTIONS: dict[str, Any] = {"n": 100, "learning_rate": 1.0, "loss": SMOOTH, "release": "last"}
@@ -78,7 +78,7 @@ def test_over_steps() -> None:
 def test_runs_without_an_exact_problem_have_no_lower_curve() -> None:
     ticks = []
     curve = tightness_over_steps(
-        RIDGE.replace(momentum=0.5), 1e-5, [1, 5], tick=lambda: ticks.append(1)
+        RIDGE.replace(momentum=0.5, domain=Ball(9.0)), 1e-5, [1, 5], tick=lambda: ticks.append(1)
     )
     assert curve.lower.tolist() == [0.0, 0.0]
     assert np.all(np.isinf(curve.ratio))

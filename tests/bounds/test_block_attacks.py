@@ -18,7 +18,7 @@ from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import AtomLaw
 from dplateau.numerics.normal import gaussian_delta
-from dplateau.shifts.blocks import Lags, Plan, block_pairs
+from dplateau.shifts.blocks import BlockPlan, Lags, block_pairs
 from exact_chains import (
     EPSILONS,
     NODES,
@@ -72,14 +72,14 @@ def test_the_engine_knows_gaussian_walks() -> None:
 @pytest.mark.parametrize("nu", [0.5, 1.0, 3.0])
 def test_one_step_is_exact(nu: float, down: int) -> None:
     chain = straight(0.9, 1.0, nu, 0.2, 1, down=down)
-    plan = Plan.read({"single_steps": 0, "edges": [[0, 0], [1, 1]]}, 1)
+    plan = BlockPlan.read({"single_steps": 0, "edges": [[0, 0], [1, 1]]}, 1)
     assert 1.0 <= headroom(block_pairs(chain.lags(), plan, 1, down), chain) < 1.004
 
 
 # --- the aligned worst case, written down without blocks -----------------------------------------
 
 
-def aligned_deltas(lags: Lags, plan: Plan, epsilons: FloatArray, down: int) -> FloatArray:
+def aligned_deltas(lags: Lags, plan: BlockPlan, epsilons: FloatArray, down: int) -> FloatArray:
     """Return E (sum_I p_I Y_I - e^eps sum_I p_I Y'_I)_+, a normal variable for each of 3 lags.
 
     Every indicator vector is enumerated and moves every lag of noise by nu_j C_j M_i(I) / E_i^2 of
@@ -131,7 +131,7 @@ def test_blocks_compose_to_the_enumerated_worst_case(
         diameter=math.inf,
         alike=None,
     )
-    plan = Plan.read({"single_steps": singles, "edges": edges}, 3)
+    plan = BlockPlan.read({"single_steps": singles, "edges": edges}, 3)
     epsilons = np.array([0.0, 0.3, 1.0, 2.0])
     wanted = aligned_deltas(lags, plan, epsilons, down)
     found = proved(block_pairs(lags, plan, 1, down), epsilons)["remove"]
@@ -144,7 +144,7 @@ def test_six_lags_compose_to_a_sample_of_the_enumerated_worst_case(down: int) ->
     lags = replace(
         straight(0.9, 1.0, 1.5, 0.4, 6).lags(), reach=rng.uniform(0.5, 1.5, 6), rate=rng.random(6)
     )
-    plan = Plan.read({"single_steps": 1, "edges": [[1, 1], [2, 3], [4, 6]]}, 6)
+    plan = BlockPlan.read({"single_steps": 1, "edges": [[1, 1], [2, 3], [4, 6]]}, 6)
     epsilons = np.array([0.0, 0.5])
     growth = np.exp(lags.log_growth)
     weights, noise = lags.reach * growth, lags.noise * growth
@@ -241,7 +241,7 @@ def test_pushes_that_turn_with_the_state_gain_nothing_in_the_plane(
     )
     lags = straight(c, 1.0, 1.0, rate, steps).lags()
     rng = np.random.default_rng(steps)
-    for plan in [Plan(steps, ((steps, steps),)), *(random_plan(rng, lags) for _ in range(4))]:
+    for plan in [BlockPlan(steps, ((steps, steps),)), *(random_plan(rng, lags) for _ in range(4))]:
         bound = proved(block_pairs(lags, plan, 1, int(two_sided)))
         for order, values in exact.items():
             assert np.all(bound[order] >= values - SLACK)
@@ -255,7 +255,7 @@ def test_rounding_a_weight_to_both_neighbors_would_be_wrong() -> None:
     chain = straight(0.9, 0.8, 1.0, 1.0, 1)
     wrong = MixturePair(AtomLaw((0.0, 1.6), (0.5, 0.5)))
     assert checked(((wrong, 1),), chain) > 1.1
-    right = block_pairs(chain.lags(), Plan(0, ((0, 0), (1, 1))), 1, 0)
+    right = block_pairs(chain.lags(), BlockPlan(0, ((0, 0), (1, 1))), 1, 0)
     assert checked(right, chain) <= 1.0
 
 
@@ -264,18 +264,18 @@ def test_noise_before_a_use_does_not_hide_it() -> None:
     first = Step(1.0, 0.01, 1.0, 0.5, (line(0.0),), (constant(0.01),))
     chain = Chain((first, replace(first, reach=1.0, up=(constant(1.0),))), cell=0.5)
     edges = [[0, 0], [2, 2]]  # a_1 - 1 <= l_1, but not <= l_0
-    assert checked(block_pairs(chain.lags(), Plan(0, ((0, 0), (2, 2))), 1, 0), chain) > 1.1
+    assert checked(block_pairs(chain.lags(), BlockPlan(0, ((0, 0), (2, 2))), 1, 0), chain) > 1.1
     with pytest.raises(InvalidInput, match="comes before the use"):
-        Plan.read({"single_steps": 0, "edges": edges}, 2)
+        BlockPlan.read({"single_steps": 0, "edges": edges}, 2)
 
 
 def test_a_use_that_no_block_hides_is_missed() -> None:
     chain = straight(1.0, 1.0, 1.0, 0.3, 3)
     lags = chain.lags()
-    assert checked(block_pairs(lags, Plan(0, ((0, 0), (1, 1), (2, 2))), 1, 0), chain) > 1.05
-    assert checked(block_pairs(lags, Plan(0, ((0, 0), (1, 1), (2, 3))), 1, 0), chain) <= 1.0
+    assert checked(block_pairs(lags, BlockPlan(0, ((0, 0), (1, 1), (2, 2))), 1, 0), chain) > 1.05
+    assert checked(block_pairs(lags, BlockPlan(0, ((0, 0), (1, 1), (2, 3))), 1, 0), chain) <= 1.0
     with pytest.raises(InvalidInput, match="must hide all 3 uses"):
-        Plan.read({"single_steps": 0, "edges": [[0, 0], [1, 1], [2, 2]]}, 3)
+        BlockPlan.read({"single_steps": 0, "edges": [[0, 0], [1, 1], [2, 2]]}, 3)
 
 
 def test_a_use_split_over_two_blocks_is_not_two_uses() -> None:
@@ -284,14 +284,14 @@ def test_a_use_split_over_two_blocks_is_not_two_uses() -> None:
     chain = Chain((replace(never, reach=2.0, up=(constant(2.0),)), never), cell=0.5)
     half = MixturePair(AtomLaw((0.0, 1.0), (0.9, 0.1)))
     assert checked(((half, 2),), chain) > 1.2
-    whole = block_pairs(chain.lags(), Plan(0, ((0, 0), (1, 1), (2, 2))), 1, 0)
+    whole = block_pairs(chain.lags(), BlockPlan(0, ((0, 0), (1, 1), (2, 2))), 1, 0)
     assert checked(whole, chain) <= 1.0
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_pairs_of_an_added_record_do_not_cover_a_replaced_one(steps: int) -> None:
     chain = straight(0.9, 1.0, 1.0, 0.3, steps, down=1)
-    plan = Plan(0, ((0, 0), (1, 1), (2, 3))) if steps == 3 else Plan(1, ((1, 1),))
+    plan = BlockPlan(0, ((0, 0), (1, 1), (2, 3))) if steps == 3 else BlockPlan(1, ((1, 1),))
     assert checked(block_pairs(chain.lags(), plan, 1, 0), chain) > 1.3
     assert checked(block_pairs(chain.lags(), plan, 1, 1), chain) <= 1.0
 
@@ -299,7 +299,7 @@ def test_pairs_of_an_added_record_do_not_cover_a_replaced_one(steps: int) -> Non
 def test_copies_of_one_side_do_not_cover_a_group_on_both_sides() -> None:
     """Two records, one in either run: neither two in one run nor one in one run covers them."""
     chain = straight(0.9, 1.0, 1.0, 0.3, 2, down=1)
-    plan = Plan(0, ((0, 0), (1, 1), (2, 2)))
+    plan = BlockPlan(0, ((0, 0), (1, 1), (2, 2)))
     assert checked(block_pairs(chain.lags(), plan, 1, 0), chain) > 1.3
     assert checked(block_pairs(chain.lags(), plan, 1, 1), chain) <= 1.0
 
@@ -314,10 +314,10 @@ def test_the_domain_caps_no_distance_that_noise_has_worked_on_before() -> None:
     wrong = MixturePair(AtomLaw((2 * radius,), (1.0,)))
     assert checked(((wrong, 1),), chain) > 1.05
     lags = chain.lags()
-    uncapped = block_pairs(lags, Plan(0, ((0, 0), (1, 3))), 1, 0)
+    uncapped = block_pairs(lags, BlockPlan(0, ((0, 0), (1, 3))), 1, 0)
     assert uncapped[0][0].loss_range(1e-3, "remove")[1] > 100
     # a_2 = l_1 = 1 would leave no noise; with the single last step before it nothing is capped.
-    right = block_pairs(lags, Plan(0, ((0, 0), (1, 2), (2, 3))), 1, 0)
+    right = block_pairs(lags, BlockPlan(0, ((0, 0), (1, 2), (2, 3))), 1, 0)
     assert right[1][0] == MixturePair(AtomLaw(right[1][0].up.points, (1.0,)))
     assert right[1][0].up.points[0] == pytest.approx(2 * radius)
     assert checked(right, chain) <= 1.0
@@ -331,5 +331,5 @@ def test_a_map_that_tears_is_not_linear() -> None:
     torn = Step(1.0, 0.1, 0.02, 1.0, (line(1.0),), (constant(-0.1),))
     jump = Step(1.0, 0.1, 1.0, 1.0, (lambda x: x - 1.0 * np.sign(x),), (constant(-0.1),))
     chain = Chain((torn, jump), cell=0.01, start=0.05)
-    wrong = block_pairs(chain.lags(), Plan(0, ((0, 0), (1, 2))), 1, 0)
+    wrong = block_pairs(chain.lags(), BlockPlan(0, ((0, 0), (1, 2))), 1, 0)
     assert checked(wrong, chain) > 2.0

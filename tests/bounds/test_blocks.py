@@ -6,6 +6,7 @@ The theorem itself is attacked in test_block_attacks.py.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -19,9 +20,16 @@ from dplateau.bounds.base import Witness
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace, lags_of
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.step_maps import batch_sizes
-from dplateau.curves import GaussianCurve, LossCurve
+from dplateau.curves import GaussianCurve, LossCurve, MixturePair
 from dplateau.errors import InvalidInput
-from dplateau.shifts.blocks import Lags, Plan, block_pairs, cheapest_plans, memory
+from dplateau.shifts.blocks import (
+    BlockPlan,
+    Lags,
+    block_pairs,
+    cheapest_plans,
+    memory,
+    running_growth,
+)
 
 DELTA = 1e-5
 BLOCKS = {"add_remove": PoissonBlocks(), "replace": PoissonBlocksReplace()}
@@ -56,7 +64,7 @@ def even_lags(
 
 
 def curve_of(lags: Lags, singles: int, edges: list[list[int]], up: int, down: int) -> LossCurve:
-    plan = Plan.read({"single_steps": singles, "edges": edges}, lags.steps)
+    plan = BlockPlan.read({"single_steps": singles, "edges": edges}, lags.steps)
     return LossCurve(block_pairs(lags, plan, up, down))
 
 
@@ -320,7 +328,7 @@ def test_units_do_not_matter(scale: float) -> None:
 )
 def test_false_plans_are_refused(singles: int, edges: list[list[int]], why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
-        Plan.read({"single_steps": singles, "edges": edges}, 4)
+        BlockPlan.read({"single_steps": singles, "edges": edges}, 4)
 
 
 # --- strongly convex losses, groups and schedules of rates ---------------------------------------
@@ -394,3 +402,30 @@ def test_a_group_is_between_one_record_and_that_many_steps_at_once(size: int) ->
     ).claimed_epsilon
     assert one < group.claimed_epsilon < together
     assert group.verify().ok
+
+
+def test_the_running_sum_of_logs_is_as_exact_as_it_says() -> None:
+    """Two million scheduled steps: plain sums were off by more than the room that they had."""
+    random = np.random.default_rng(5)
+    logs = np.log1p(-random.uniform(0.0, 0.02, 1 << 21))
+    growth, error = running_growth(logs)
+    assert growth[0] == 0.0
+    for lag in (1, 1000, 1 << 20, (1 << 21) - 1):
+        exact = math.fsum(logs[:lag].tolist())
+        assert abs(growth[lag] - exact) <= error
+    assert 0 < error < 1e-8
+    stopped, _ = running_growth(np.array([-0.5, -math.inf, -0.5]))
+    assert stopped.tolist() == [0.0, -0.5, -math.inf]
+
+
+def test_the_error_of_the_sum_is_charged() -> None:
+    lags = Lags(
+        2, np.ones(2), np.ones(2), np.full(2, 0.5), np.array([0.0, -0.1]), -math.inf, 9.0, None
+    )
+    plan = BlockPlan.read({"single_steps": 0, "edges": [[0, 0], [1, 2]]}, 2)
+    ((exact, _),) = block_pairs(lags, plan, 1, 0)
+    ((charged, _),) = block_pairs(replace(lags, log_error=1e-3), plan, 1, 0)
+    assert isinstance(exact, MixturePair)
+    assert isinstance(charged, MixturePair)
+    ratios = np.array(charged.up.points)[1:] / np.array(exact.up.points)[1:]
+    assert ratios == pytest.approx(math.exp(2e-3), rel=1e-6)

@@ -24,7 +24,7 @@ from dplateau.curves import GaussianCurve, LossCurve, MixtureCurve, tabulate
 from dplateau.numerics.normal import gaussian_delta
 from dplateau.shifts import Chain as Program
 from dplateau.shifts import Linear, Segment, solve
-from dplateau.shifts.blocks import Plan, block_pairs
+from dplateau.shifts.blocks import BlockPlan, block_pairs
 from exact_chains import (
     EPSILONS,
     SLACK,
@@ -76,7 +76,7 @@ def test_releases_of_a_straight_walk_are_nearly_what_is_proved(rate: float) -> N
     chain = straight(0.6, 1.0, 1.2, rate, 4)
     parts: Parts = ()
     for stretch in stretches(chain, [2, 4]):
-        parts += block_pairs(stretch.lags(), Plan(0, ((0, 0), (1, 1), (2, 2))), 1, 0)
+        parts += block_pairs(stretch.lags(), BlockPlan(0, ((0, 0), (1, 1), (2, 2))), 1, 0)
     assert 1.0 <= headroom(parts, chain, [2, 4]) < 1.1
     # What leaves at the end alone is less.
     assert headroom(parts, chain) > 1.1
@@ -200,7 +200,7 @@ def test_counting_only_the_steps_done_would_be_wrong() -> None:
 def test_noise_from_before_a_release_hides_nothing_after_it() -> None:
     """A plan of the whole run uses noise that stays in the state; what was seen of it is spent."""
     chain = straight(0.3, 1.0, 1.0, 0.3, 3)
-    whole = block_pairs(chain.lags(), Plan(0, ((0, 0), (1, 1), (2, 3))), 1, 0)
+    whole = block_pairs(chain.lags(), BlockPlan(0, ((0, 0), (1, 1), (2, 3))), 1, 0)
     assert checked(whole, chain) <= 1.0
     joint = chain.deltas(releases=[1, 2, 3])
     assert np.any(joint["remove"][:4] > 1.1 * proved(whole)["remove"][:4])

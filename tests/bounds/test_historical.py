@@ -16,8 +16,10 @@ from dplateau.bounds.historical import (
     BravoNonconvex,
     BravoWeaklySmooth,
     burn_in,
+    nonconvex_steps,
     order_limit,
     sampled_divergence,
+    weakly_smooth_steps,
 )
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.bounds.registry import HISTORICAL as REGISTERED
@@ -118,7 +120,7 @@ def test_the_closed_form_by_hand() -> None:
 
 
 def test_the_closed_form_under_strong_convexity_by_hand() -> None:
-    """c = .9: 32 (R / 10^6 + .81^R 16 / 16) / .16 is least at R = 58 or its neighbours."""
+    """c = .9: 32 (R / 10^6 + .81^R 16 / 16) / .16 is least at R = 58 or its neighbors."""
     run = NoisySGD(**{**FIXED, "l2": 0.2})
     steps = np.arange(1, 200)
     least = 2 / 0.16 * np.min(16 * steps / 1e6 + 0.81**steps * 4 / 0.25)
@@ -166,7 +168,7 @@ def test_weakly_smooth_by_hand() -> None:
     """R = 1000: .016 + .016 + 4 eta^2 (1/3) (.05)^4 ln(1000 e), times alpha / .16."""
     run = NoisySGD(**{**POISSON, "loss": HOLDER})
     bound = BravoWeaklySmooth()
-    assert bound.last_steps(run) == 1000
+    assert weakly_smooth_steps(run) == 1000
     assert bound.factor(run) == pytest.approx(0.0320164745, abs=1e-10)
     assert curve("bravo_weakly_smooth", run).rdp(3.0) == pytest.approx(
         3 * 0.0320164745 / 0.16, rel=1e-3
@@ -187,7 +189,7 @@ def test_nonconvex_by_hand() -> None:
     """eta beta = .1, so R = 4: 52 * 4 / 10^6 + 4 * 4 * .2 / .5 + 2 * .16 = 6.720208."""
     run = NoisySGD(**{**FIXED, "loss": NONCONVEX})
     bound = BravoNonconvex()
-    assert bound.last_steps(run) == 4
+    assert nonconvex_steps(run) == 4
     assert bound.factor(run) == pytest.approx(6.720208, rel=1e-12)
     assert bound.limit(run) == pytest.approx(25 * math.log(20), rel=1e-12)
     found = curve("bravo_nonconvex", run)

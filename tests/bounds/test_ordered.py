@@ -72,7 +72,7 @@ def test_contractions_reach_to_one() -> None:
     loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)
     run = cyclic("reshuffle", loss=loss, l2=0.6, batch_size=10, epochs=20)
     assert claim("reshuffle_average", run) == pytest.approx(0.83353, rel=1e-4)
-    assert StepMap(loss, 0.6).contraction(1.0).c == pytest.approx(0.6)  # type: ignore[union-attr]
+    assert StepMap(loss, 0.6).contraction(1.0).c == pytest.approx(0.6)
     assert claim("gdp_composition", run) == pytest.approx(6.99923, rel=1e-5)
     at_the_edge = NoisyGD(
         n=10, steps=9, learning_rate=1.25, l2=0.6, loss=loss, noise_std=1.0, release="last"
@@ -250,7 +250,7 @@ def test_no_order_exceeds_the_reshuffled_worst_case(seed: int) -> None:
         }
     )
     assert run.loss is not None
-    etas = np.array([eta for eta, count in run.learning_rate.blocks for _ in range(count)])  # type: ignore[union-attr]
+    etas = np.array([eta for eta, count in run.learning_rate.blocks for _ in range(count)])
     allowed = claim_mu(run)
     size, short = int(run.batch_size), run.n % int(run.batch_size) or int(run.batch_size)
     for _ in range(100):

@@ -14,7 +14,12 @@ from dplateau import Ball, LossGeometry, NoisySGD, certify, compare
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import bound_named
-from dplateau.bounds.square_root_moduli import FixedSizeModulus, PoissonReplaceModulus
+from dplateau.bounds.square_root_moduli import (
+    FixedSizeModulus,
+    PoissonReplaceModulus,
+    swapped_runs,
+)
+from dplateau.bounds.step_maps import tail_cap
 from dplateau.curves import LossCurve, PoissonPair, SubsampledGaussianPair, compose_pairs
 from dplateau.errors import InvalidInput
 
@@ -101,17 +106,16 @@ def test_two_steps_by_hand() -> None:
 def test_the_start_of_a_jumping_modulus_by_hand() -> None:
     """u = .1, then sqrt(.01 + (2 eta L)^2) + .1; equal states do not jump."""
     run = NoisySGD(**{**OPTIONS, "domain": None, "loss": LOSSES["convex and Lipschitz"]})
-    bound = FixedSizeModulus()
-    (setting,) = bound.settings(run, bound.cap(run, 1e-5)).values()
-    assert setting.start(3000) == 0.0
-    assert setting.start(2999) == pytest.approx(0.1, rel=1e-12)
-    assert setting.start(2998) == pytest.approx(math.hypot(0.1, 0.8) + 0.1, rel=1e-12)
-    apart = setting.distances(0.1, np.array([0.2, 0.0, 1.5]))
+    (swapped,) = swapped_runs(run, tail_cap(run, 1e-5)).values()
+    assert swapped.start(3000) == 0.0
+    assert swapped.start(2999) == pytest.approx(0.1, rel=1e-12)
+    assert swapped.start(2998) == pytest.approx(math.hypot(0.1, 0.8) + 0.1, rel=1e-12)
+    apart = swapped.distances(0.1, np.array([0.2, 0.0, 1.5]))
     expected = [0.1, math.hypot(0.1, 0.8) - 0.2]
     expected.append(math.hypot(expected[-1], 0.8))
     assert apart[:-1] == pytest.approx(expected, rel=1e-12)
     assert apart[-1] == 0.0
-    assert setting.distances(0.0, np.zeros(3)).tolist() == [0.0] * 4
+    assert swapped.distances(0.0, np.zeros(3)).tolist() == [0.0] * 4
 
 
 def test_swaps_grow_with_the_distance_up_to_four_gradients() -> None:
@@ -121,9 +125,8 @@ def test_swaps_grow_with_the_distance_up_to_four_gradients() -> None:
         ("smooth", 1 + 0.02 * 0.1 / 2),
     ):
         run = NoisySGD(**{**OPTIONS, "loss": LOSSES[losses]})
-        bound = FixedSizeModulus()
-        setting = bound.settings(run, bound.cap(run, 1e-5))[losses]
-        swaps = setting.swaps(np.array([0.0, 0.1, 1e9])) / setting.swaps(np.array([0.0]))
+        swapped = swapped_runs(run, tail_cap(run, 1e-5))[losses]
+        swaps = swapped.swaps(np.array([0.0, 0.1, 1e9])) / swapped.swaps(np.array([0.0]))
         assert swaps == pytest.approx([1.0, at_one_tenth, 2.0], rel=1e-9)
 
 

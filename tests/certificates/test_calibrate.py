@@ -79,7 +79,7 @@ def test_noise_is_within_a_thousandth_of_the_bisection_optimum(run: Run) -> None
     assert found.value <= high * (1 + 1e-3)
 
 
-def test_choices_kept_from_a_neighbouring_run_are_a_proof_of_their_own() -> None:
+def test_choices_kept_from_a_neighboring_run_are_a_proof_of_their_own() -> None:
     run = NoisySGD(
         n=400, batch_size=40, steps=60, learning_rate=0.5, l2=0.1, noise_multiplier=1.0,
         loss=LOSS, release="last",

@@ -27,6 +27,7 @@ from dplateau import (
 from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import BasicCompositionCurve, GaussianCurve, LossCurve, tabulate
+from dplateau.ground.shown import rounded_up
 from dplateau.verify import verify
 from forging import changed, forged
 
@@ -263,9 +264,9 @@ def test_gaussian_halves_stay_gaussian() -> None:
 def test_the_claim_in_words() -> None:
     found = compose([FULL, FULL, QUERY], DELTA)
     lines = str(found).split("\n")
-    claim = f"3 releases: ({found.claimed_epsilon:.6g}, 1e-05)-DP by PLD composition"
+    claim = f"3 releases: ({rounded_up(found.claimed_epsilon)}, 1e-05)-DP by PLD composition"
     assert lines[0] == claim
-    assert lines[1].startswith(f"  2 x ({FULL.claimed_epsilon:.6g}, 1e-05)-DP by ")
+    assert lines[1].startswith(f"  2 x ({rounded_up(FULL.claimed_epsilon)}, 1e-05)-DP by ")
     assert lines[2] == "  a query: (0.5, 1e-06)-DP (declared)"
     assert found.certificates == (FULL, FULL)
     assert found.parts == (FULL, FULL, QUERY)

@@ -28,7 +28,6 @@ from dplateau.certificates.certificate import Claim
 from dplateau.curves import (
     AdvancedCompositionCurve,
     BasicCompositionCurve,
-    BestCurve,
     GaussianCurve,
     GroupCurve,
     LaplaceCurve,
@@ -100,7 +99,6 @@ PURE: list[tuple[Run, float]] = [
         (SubsampledCurve(ONE, 0.1), math.log1p(0.1 * math.expm1(0.5))),
         (GroupCurve(ONE, 3), 1.5),
         (MixtureCurve((0.5, 0.5), (ONE, LaplaceCurve(0.2))), 0.5),
-        (BestCurve((ONE, GaussianCurve(0.1))), 0.5),
         (WorstCurve((ONE, LaplaceCurve(0.7))), 0.7),
         (BasicCompositionCurve((ONE, LaplaceCurve(0.7))), 1.2),
         (LossCurve(((LaplacePair(0.5), 3),)), 1.5),

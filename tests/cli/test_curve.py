@@ -134,7 +134,18 @@ def test_a_missing_drawing_library_is_one_line(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_known_from_below_a_note_says_so(tmp_path: Path) -> None:
-    words = ("--momentum", "0.9", "--to", "400", "--points", "3", "--csv", "curve.csv")
+    words = (
+        "--momentum",
+        "0.9",
+        "--radius",
+        "9",
+        "--to",
+        "400",
+        "--points",
+        "3",
+        "--csv",
+        "curve.csv",
+    )
     done = curve(CYCLIC, tmp_path, *words)
     assert done.returncode == 0
     assert done.stderr.startswith("note: no lower bound at T = ")

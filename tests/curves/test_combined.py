@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from dplateau.curves import (
     AdvancedCompositionCurve,
     BasicCompositionCurve,
-    BestCurve,
     GaussianCurve,
     GroupCurve,
     LaplaceCurve,
@@ -30,7 +29,6 @@ G, L = GaussianCurve(0.8), LaplaceCurve(1.5)
 CURVES: list[PrivacyCurve] = [
     MixtureCurve((0.3, 0.7), (G, L)),
     MixtureCurve((0.9, 0.1), (GaussianCurve(0.2), GaussianCurve(3.0)), extra_delta=1e-9),
-    BestCurve((G, L)),
     GroupCurve(L, 3),
     GroupCurve(G, 2),
     SubsampledCurve(G, 0.01),
@@ -138,13 +136,6 @@ def test_a_part_without_finite_epsilon_may_still_average() -> None:
 def test_refused_mixtures(weights: tuple[float, ...], extra: float, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         MixtureCurve(weights, (G, L), extra_delta=extra)
-
-
-def test_the_best_curve_is_the_minimum() -> None:
-    best = BestCurve((G, L))
-    for delta in (1e-8, 1e-3, 0.2):
-        assert best.epsilon(delta) == min(G.epsilon(delta), L.epsilon(delta))
-    assert best.delta(1.0) == min(G.delta(1.0), L.delta(1.0))
 
 
 # --- groups ------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from dplateau.curves.conversions import (
     balle_epsilon,
     classic_delta,
     classic_epsilon,
+    largest_zeta,
     linearized_delta,
     linearized_epsilon,
     optimal_delta,
@@ -119,6 +120,47 @@ class TestGolden:
         for conversion, epsilon in zip(DELTAS, expected, strict=True):
             # Six digits of epsilon fix delta to about alpha 1e-6 / epsilon.
             assert conversion(alpha, zeta, epsilon) == pytest.approx(delta, rel=1e-4)
+
+
+class TestLargestZeta:
+    @pytest.mark.parametrize(("given_", "expected"), GOLDEN)
+    def test_table_read_backwards(self, given_, expected):
+        alpha, zeta, delta = given_
+        for conversion, epsilon in zip(CONVERSIONS, expected, strict=True):
+            # Six digits of epsilon fix zeta to about 1e-6; small ones less well.
+            found = largest_zeta(alpha, epsilon, delta, conversion)
+            assert found == pytest.approx(zeta, abs=1e-6, rel=1e-4)
+
+    def test_is_the_least_divergence_of_two_point_laws(self):
+        """Rounded down: no pair with so little divergence breaks (epsilon, delta)."""
+        for alpha, epsilon, delta in sample(80, seed=7):
+            if delta < 1e-12 or epsilon > 1e3:
+                continue
+            found, exact = (
+                largest_zeta(alpha, epsilon, delta),
+                least_divergence(alpha, epsilon, delta),
+            )
+            assert mp.mpf(found) <= exact
+            assert found >= float(exact) * (1 - 1e-6) - 1e-12, (alpha, epsilon, delta)
+
+    @settings(max_examples=8)
+    @given(ORDER, BOUND, LEVEL)
+    def test_more_is_not_implied(self, alpha, epsilon, delta):
+        for conversion, forward in zip(CONVERSIONS, EPSILONS, strict=True):
+            zeta = largest_zeta(alpha, epsilon, delta, conversion)
+            assert zeta == 0 or forward(alpha, zeta, delta) <= epsilon
+            assert forward(alpha, zeta * (1 + 1e-7) + 1e-300, delta) > epsilon or zeta == 0
+        best = largest_zeta(alpha, epsilon, delta)
+        assert best >= max(largest_zeta(alpha, epsilon, delta, way) for way in CONVERSIONS[:3])
+
+    def test_ends(self):
+        assert largest_zeta(2.0, 1.0, 0.0) == 0.0
+        assert largest_zeta(2.0, 1.0, 1.0) == math.inf
+        assert largest_zeta(2.0, 1.0, 0.6) == pytest.approx(1 - math.log(0.4))
+        with pytest.raises(InvalidInput, match="conversion must be one of"):
+            largest_zeta(2.0, 1.0, 0.1, "best")
+        with pytest.raises(InvalidInput, match="finite and above 1; got values from 1 to 1"):
+            largest_zeta(1.0, 1.0, 0.1)
 
 
 class TestClosedForms:

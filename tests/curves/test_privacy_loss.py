@@ -1,4 +1,4 @@
-"""Discretised and composed privacy losses: never below the truth, and close above it."""
+"""Discretized and composed privacy losses: never below the truth, and close above it."""
 
 from __future__ import annotations
 

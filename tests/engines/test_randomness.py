@@ -120,7 +120,7 @@ def without_repeats(rng: np.random.Generator) -> list[IntArray]:
     return [np.unique(batch) for batch in with_replacement(rng)]
 
 
-def in_neighbourhoods(rng: np.random.Generator) -> list[IntArray]:
+def in_neighborhoods(rng: np.random.Generator) -> list[IntArray]:
     """Right sizes, wrong sets: consecutive records."""
     sizes = rng.binomial(N, RATE, STEPS)
     return [(rng.integers(N) + np.arange(size)) % N for size in sizes]
@@ -146,7 +146,7 @@ def slightly_too_often(rng: np.random.Generator) -> list[IntArray]:
         shuffled,
         with_replacement,
         without_repeats,
-        in_neighbourhoods,
+        in_neighborhoods,
         sticky,
         slightly_too_often,
     ],

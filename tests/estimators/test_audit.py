@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning"),
 ]
 
-# The canary is the second record; its neighbour is the same data without it.
+# The canary is the second record; its neighbor is the same data without it.
 X = np.array([[-0.3, 0.0], [3.0, 4.0]])
 COMMON: dict[str, Any] = {"epsilon": 8.0, "n_public": 2}
 

@@ -23,10 +23,10 @@ ANSWERS: dict[Any, Any] = {
 
 def state_beside_weights(model: Any) -> dict[str, bytes]:
     """Return everything that fitting left, the weights by their shape and type alone."""
-    learnt = {name: value for name, value in vars(model).items() if name.endswith("_")}
+    learned = {name: value for name, value in vars(model).items() if name.endswith("_")}
     for name in ("coef_", "intercept_"):
-        learnt[name] = (np.shape(learnt[name]), np.asarray(learnt[name]).dtype)
-    return {name: pickle.dumps(value) for name, value in learnt.items()}
+        learned[name] = (np.shape(learned[name]), np.asarray(learned[name]).dtype)
+    return {name: pickle.dumps(value) for name, value in learned.items()}
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_a_fixed_order_has_no_absent_records() -> None:
         PrivateRidge(n_public=30, algorithm=run).fit(X, Y)
 
 
-def test_a_run_must_mean_the_same_neighbours() -> None:
+def test_a_run_must_mean_the_same_neighbors() -> None:
     run = NoisyGD(n=20, steps=1, learning_rate=0.1, noise_multiplier=1.0, release="last")
     with pytest.raises(InvalidInput, match=r"neighbors='replace', but .*='add_remove'"):
         PrivateRidge(neighbors="replace", algorithm=run).fit(X, Y)

@@ -25,7 +25,7 @@ from dplateau import (
     foreign,
 )
 from dplateau.algorithms import Ball
-from dplateau.audit.findings import findings_against
+from dplateau.audit.against_claims import findings_against
 from dplateau.ground.sealed import KINDS
 from forging import forged
 

@@ -22,9 +22,10 @@ from scipy.special import ndtr
 from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD
 from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Run
 from dplateau.audit import lower_bound
-from dplateau.bounds.fixed_size import FINE, FixedSizeAveraged, lags_of, witness_of
+from dplateau.bounds.fixed_size import FINE, FixedSizeAveraged, run_end, witness_of
 from dplateau.bounds.registry import BOUNDS
-from dplateau.bounds.square_root_moduli import FixedSizeModulus, candidate
+from dplateau.bounds.square_root_moduli import FixedSizeModulus, candidate, swapped_runs
+from dplateau.bounds.step_maps import tail_cap
 from dplateau.ground.types import FloatArray
 
 # What quadrature and the sum over outcomes may be wrong by, in epsilon (seen: below 3e-4).
@@ -377,9 +378,9 @@ def test_every_plan_of_the_split_form_is_a_proof(kind: str, seed: int) -> None:
     *_, (example, epsilon) = attacker.worst(delta, 25)
     bound = FixedSizeModulus()
     run = example.run
-    for losses, setting in bound.settings(run, bound.cap(run, delta)).items():
+    for losses, swapped in swapped_runs(run, tail_cap(run, delta)).items():
         for last_steps in range(1, run.steps):
-            _, plan = candidate(setting, last_steps)
+            _, plan = candidate(swapped, last_steps)
             assert plan is not None
             witness = {"losses": losses, "batch_cap": run.batch_size, **plan}
             claim = bound.curve(run, witness).epsilon(delta)
@@ -393,7 +394,7 @@ def test_every_plan_for_batches_of_one_size_is_a_proof(seed: int) -> None:
     *_, (example, epsilon) = attacker.worst(delta, 25)
     bound, run = FixedSizeAveraged(), example.run
     for last_steps in range(1, run.steps):
-        witness = witness_of(lags_of(run), last_steps, delta, FINE)
+        witness = witness_of(run_end(run), last_steps, delta, FINE)
         claim = bound.curve(run, witness).epsilon(delta)
         assert claim >= epsilon * (1 - TOLERANCE) - 1e-9, (last_steps, example)
 

@@ -163,7 +163,7 @@ def simulated(run: Run, curvature: Any, seed: int) -> tuple[Any, Any]:
         ahead = w + run.momentum * v
         slope = curvature * (ahead - 1.0) + run.l2 * ahead
         noise = std * rng.standard_normal(shape)
-        noise[0] = 0.0  # the first repetition shows what is learnt
+        noise[0] = 0.0  # the first repetition shows what is learned
         v = run.momentum * v - rate * slope + noise
         w = w + v
         if step >= run.steps - run.average_last:

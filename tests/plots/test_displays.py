@@ -144,11 +144,11 @@ def test_hidden_bounds_are_solid_and_released_ones_dashed() -> None:
 
 
 @pytest.mark.parametrize("name", ["gd on a ball", "gd with ridge", "one pass", "cyclic"])
-def test_colours_are_distinct(name: str) -> None:
+def test_colors_are_distinct(name: str) -> None:
     ax = DISPLAYS[name].plot()
     named = [line for line in ax.lines if not str(line.get_label()).startswith("_")]
-    colours = [np.array(to_rgb(str(line.get_color()))) for line in named]
-    closest = min(float(np.abs(a - b).max()) for a, b in combinations(colours, 2))
+    colors = [np.array(to_rgb(str(line.get_color()))) for line in named]
+    closest = min(float(np.abs(a - b).max()) for a, b in combinations(colors, 2))
     assert closest > 0.15
 
 
@@ -264,7 +264,7 @@ def test_the_tradeoff_lies_below_the_diagonal() -> None:
     assert y.tolist() == [certificate.tradeoff(float(rate)) for rate in x]
     assert np.all(x + y <= 1 + 1e-12)
     assert certificate.theorem.title in display.label
-    assert data_of(line_named(ax, "nothing is learnt"))[1].tolist() == [1.0, 0.0]
+    assert data_of(line_named(ax, "nothing is learned"))[1].tolist() == [1.0, 0.0]
 
 
 def test_the_comparison_shows_every_bound_or_its_reason() -> None:

@@ -51,7 +51,7 @@ def test_the_ratio_is_written_beside_the_end(curve: TightnessOverSteps) -> None:
 
 
 def test_a_curve_without_lower_bounds_is_drawn_alone() -> None:
-    bare = tightness_over_steps(RUN.replace(momentum=0.5, domain=None, release="all"), 1e-3, [1, 9])
+    bare = tightness_over_steps(RUN.replace(momentum=0.5, release="all"), 1e-3, [1, 9])
     axes = TightnessDisplay.from_curve(bare).plot()
     assert len(axes.lines) == 1
     assert not any(text.get_text().startswith("ratio") for text in axes.texts)

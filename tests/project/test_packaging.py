@@ -31,6 +31,7 @@ PINNED = re.compile(
     r"(?: --hash=sha256:[0-9a-f]{64})+"
 )
 ABSOLUTE_PATH = re.compile(r"(?:^|[\s\"'=(@])(?:/|~|[A-Za-z]:\\)\w*", re.MULTILINE)
+BRIDGES = ("torch", "opacus", "jax", "onnx", "onnxruntime", "ray", "starlette", "uvicorn")
 
 
 def lock_text(lock: str) -> str:
@@ -111,10 +112,20 @@ def test_one_version_everywhere() -> None:
     assert {dplateau.__version__, cited[1], newest[1]} == {PROJECT["version"]}
 
 
+@pytest.mark.parametrize("lock", LOCKS)
+def test_bridges_are_never_locked(lock: str) -> None:
+    assert not set(BRIDGES) & pins(lock).keys()
+
+
 def test_imports_are_declared() -> None:
     """Whatever the library imports, somebody who installs it (with extras) must get."""
     distributions = importlib.metadata.packages_distributions()
-    wanted = {canonicalize_name(requirement.name) for requirement in declared(("all",))}
+    # Bridges are not installed here; their packages have the names that they are imported by.
+    distributions = {name: [name] for name in BRIDGES} | dict(distributions)
+    wanted = {
+        canonicalize_name(requirement.name)
+        for requirement in declared(("all", "opacus", "onnx", "ray", "explore"))
+    }
     undeclared = {
         f"{path.relative_to(SOURCE)} imports {top}"
         for path in SOURCE.rglob("*.py")
@@ -161,18 +172,21 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {"dplateau"}
     pages = {bound.note for bound in (*BOUNDS, *HISTORICAL)} | {"docs/format.schema.json"}
     assert {f"dplateau/{page}" for page in pages} <= names
+    explorer = SOURCE / "dplateau" / "explore" / "page"
+    assets = {p.relative_to(SOURCE).as_posix() for p in explorer.rglob("*") if p.is_file()}
+    assert "dplateau/explore/page/vendor/LICENSE.txt" in assets <= names
     unwanted = re.compile(r"(^|/)(__pycache__|tests?|conftest|test_\w+)(/|\.)")
     assert [name for name in names if unwanted.search(name)] == []
 
 
-def test_the_wheel_states_its_licence(wheel: Path) -> None:
+def test_the_wheel_states_its_license(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (place,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
         metadata = Parser().parsestr(archive.read(place).decode())
-        licence = archive.read(place.replace("/METADATA", "/licenses/LICENSE")).decode()
+        license = archive.read(place.replace("/METADATA", "/licenses/LICENSE")).decode()
     assert metadata["License-Expression"] == "MIT"
     assert metadata["Version"] == PROJECT["version"]
-    assert licence.startswith("MIT License")
+    assert license.startswith("MIT License")
 
 
 def test_the_wheel_works_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:

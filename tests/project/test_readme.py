@@ -1,9 +1,9 @@
 """Every example in the documentation runs.
 
 A page of docs/ is a story: its `python` blocks run in order in one namespace, and the lines
-`$ dplateau ...` of its `console` and `bash` blocks run in a shell, all in one empty folder. The
-commands of README.md stand for themselves: each runs in an empty folder of its own. A block in
-another language, such as `text`, is only shown.
+`$ dplateau ...` of its `console` and `bash` blocks run in a shell, all in one folder that holds
+nothing but the project's `examples`. The commands of README.md stand for themselves: each runs in
+an empty folder of its own. A block in another language, such as `text`, is only shown.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ def run_command(command: str, where: str) -> None:
 def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     namespace: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.language == "python":

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.reproduce.published_forms import plateau
 from dplateau.shifts import closed_forms as forms
 
 
@@ -24,12 +25,12 @@ def test_full_batch_golden_mu_at_ratio_one_tenth(contraction: float, steps: int,
     ("contraction", "epochs", "mu"), [(0.9999, 50, 0.992491), (0.9998, 200, 1.506124)]
 )
 def test_cyclic_golden_mu_at_ratio_two_thirds(contraction: float, epochs: int, mu: float) -> None:
-    factor = forms.cyclic_worst_factor(contraction, 40, epochs)
+    factor = forms.cyclic_factor(contraction, 40, epochs, 39)
     assert 2 / 3 * math.sqrt(factor) == pytest.approx(mu, abs=5e-7)
 
 
 def test_permutation_golden_worst_and_mean() -> None:
-    factors = forms.cyclic_factors(0.9999, 40, 50)
+    factors = np.array([forms.cyclic_factor(0.9999, 40, 50, place) for place in range(40)])
     assert factors.max() == factors[-1] == pytest.approx(2.2163, abs=5e-5)
     assert factors.mean() == pytest.approx(1.3232, abs=5e-5)
 
@@ -56,13 +57,13 @@ def test_cyclic_worst_is_the_published_expression(
         exact = 1 + c ** (2 * batches - 2) * (1 - c**2) / (1 - c**batches) ** 2 * (1 - tail) / (
             1 + tail
         )
-        value = forms.cyclic_worst_factor(contraction, batches, epochs)
+        value = forms.cyclic_factor(contraction, batches, epochs, batches - 1)
         assert abs(value / exact - 1) < 1e-13
 
 
 def test_cyclic_with_one_batch_is_the_full_batch() -> None:
     for contraction in (0.0, 0.4, 0.99, 1.0):
-        value = forms.cyclic_worst_factor(contraction, 1, 9)
+        value = forms.cyclic_factor(contraction, 1, 9, 0)
         assert value == pytest.approx(forms.full_batch_factor(contraction, 9), rel=1e-13)
 
 
@@ -70,7 +71,7 @@ def test_limits_at_one_are_attained_continuously() -> None:
     below = math.nextafter(1.0, 0.0)
     assert forms.full_batch_factor(1.0, 1000) == 1000
     assert forms.full_batch_factor(below, 1000) == pytest.approx(1000, rel=1e-12)
-    assert forms.cyclic_worst_factor(1.0, 40, 50) == pytest.approx(1 + 49 / 40, rel=1e-14)
+    assert forms.cyclic_factor(1.0, 40, 50, 39) == pytest.approx(1 + 49 / 40, rel=1e-14)
     assert forms.cyclic_factor(1.0, 40, 50, 9) == pytest.approx(1 / 31 + 49 / 40, rel=1e-14)
     assert forms.cyclic_factor(below, 40, 50, 9) == pytest.approx(1 / 31 + 49 / 40, rel=1e-12)
     assert forms.one_pass_factor(1.0, 40, 20) == pytest.approx(1 / 21, rel=1e-14)
@@ -86,17 +87,17 @@ def test_bounded_form_and_its_plateau() -> None:
     # c = 1: (D + R s)^2 / (R nu^2), least at R = D/s, where it is 4 D s / nu^2.
     assert forms.bounded_sum_of_squares(1.0, 0.01, 0.5, 1.0, 100) == pytest.approx(0.16, rel=1e-13)
     assert forms.best_steps_from_diameter(1.0, 0.01, 1.0) == pytest.approx(100)
-    assert forms.plateau(1.0, 0.01, 0.5, 1.0) == pytest.approx(0.16, rel=1e-13)
+    assert plateau(1.0, 0.01, 0.5, 1.0) == pytest.approx(0.16, rel=1e-13)
     for c, s, diameter in ((0.99, 0.05, 2.0), (0.9, 0.3, 1.7), (0.999, 0.01, 9.0)):
         costs = [forms.bounded_sum_of_squares(c, s, 1.0, diameter, r) for r in range(1, 6000)]
         best = forms.best_steps_from_diameter(c, s, diameter)
         assert abs(int(np.argmin(costs)) + 1 - best) <= 1
-        floor = forms.plateau(c, s, 1.0, diameter)
+        floor = plateau(c, s, 1.0, diameter)
         assert floor * (1 - 1e-12) <= min(costs) <= floor * 1.02
 
 
 def test_plateau_without_a_binding_domain_is_the_unconstrained_one() -> None:
-    assert forms.plateau(0.95, 0.1, 1.0, 50.0) == pytest.approx(0.01 * 39, rel=1e-12)
+    assert plateau(0.95, 0.1, 1.0, 50.0) == pytest.approx(0.01 * 39, rel=1e-12)
     assert forms.best_steps_from_diameter(0.95, 0.1, 50.0) == math.inf
     assert forms.best_steps_from_diameter(0.95, 0.0, 1.0) == math.inf
 
@@ -104,10 +105,9 @@ def test_plateau_without_a_binding_domain_is_the_unconstrained_one() -> None:
 def test_expanding_maps_are_refused_with_a_way_out() -> None:
     for call in (
         lambda: forms.full_batch_factor(1.01, 5),
-        lambda: forms.cyclic_worst_factor(1.01, 3, 5),
+        lambda: forms.cyclic_factor(1.01, 3, 5, 2),
         lambda: forms.one_pass_factor(1.01, 5, 2),
         lambda: forms.bounded_sum_of_squares(1.01, 0.1, 1.0, 1.0, 4),
-        lambda: forms.plateau(1.01, 0.1, 1.0, 1.0),
     ):
         with pytest.raises(NotApplicable, match=r"needs c <= 1; got c=1\.01.*solve"):
             call()

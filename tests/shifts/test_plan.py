@@ -48,7 +48,7 @@ def test_plan_survives_json() -> None:
     assert PLAN.to_dict()["blocks"][0] == [4, 0.1, 1.5]
 
 
-def test_equal_neighbours_join() -> None:
+def test_equal_neighbors_join() -> None:
     plan = ShiftPlan.from_shifts(2, 0.5, np.array([0.2, 0.2, 0.2, 0.4, 0.0, 0.0]))
     assert plan.blocks == (ShiftBlock(3, 0.2), ShiftBlock(1, 0.4), ShiftBlock(2, 0.0))
 

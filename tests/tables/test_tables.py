@@ -100,7 +100,7 @@ def test_a_draft_names_types_and_asks_for_the_rest() -> None:
         ("max_records_per_person = 0\n[target]\ncolumn = 'y'", "must be at least 1"),
         ("max_records_per_person = 'two'\n[target]\ncolumn = 'y'", "must be a real number"),
         ("[target]\nname = 'y'", "lacks column"),
-        ("[target]\ncolumn = 'y'\ncolour = 1", "no field 'colour'"),
+        ("[target]\ncolumn = 'y'\ncolor = 1", "no field 'color'"),
         ("[target]\ncolumn = 'y'\nclasses = ['a']", "two different classes"),
         ("[target]\ncolumn = 'y'\nclasses = ['a', 'b']\nlow = 0\nhigh = 1", "not both"),
         ("[target]\ncolumn = 'y'\n[columns.x]\nkind = 'rare'", "kind"),

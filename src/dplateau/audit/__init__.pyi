@@ -11,7 +11,6 @@ from .chains import (
     Shuffled as Shuffled,
     Until as Until,
 )
-from .findings import Findings as Findings, findings_against as findings_against
 from .laws import (
     HalfLine as HalfLine,
     TailBracket as TailBracket,
@@ -34,7 +33,9 @@ from .problems import (
     lower_epsilon as lower_epsilon,
     solve as solve,
 )
-from .tightness_ratios import (
+from .against_claims import (
+    Findings as Findings,
+    findings_against as findings_against,
     Tightness as Tightness,
     TightnessOverSteps as TightnessOverSteps,
     tightness as tightness,

@@ -9,9 +9,23 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
-from dplateau.algorithms import AllIterates, LastIterate, Poisson, Release, Run, Schedule, Scheme
+from dplateau.algorithms import (
+    AllIterates,
+    Checkpoints,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LastIterate,
+    OnePass,
+    Poisson,
+    RandomStop,
+    Run,
+    refuse_batches,
+    refuse_release,
+)
+from dplateau.bounds.conditions import Condition, Needs, RatesOfBatches, first_unmet
+from dplateau.bounds.literature import Citation
 from dplateau.curves import PrivacyCurve
-from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 
 # JSON-ready numbers that single out one proof among those a theorem allows: its free choices and
@@ -23,36 +37,6 @@ _LARGEST_EPSILON, _LEAST_DELTA = 30.0, 1e-200
 # Margins of claims that are composed on a grid of losses, or are the best of some Rényi orders.
 COMPOSED_MARGIN = 2e-3
 RENYI_MARGIN = 1e-6
-
-
-@dataclass(frozen=True)
-class Citation:
-    """Where a statement stands: paper, version and number."""
-
-    key: str
-    authors: str
-    title: str
-    year: int
-    where: str
-    statement: str
-
-    def short(self) -> str:
-        """Return one line for a table; a proof of this project's own is named by its page."""
-        if self.key == "dplateau":
-            return self.statement
-        return f"{self.authors.split(' and ')[0].split(',')[0]} {self.year}, {self.statement}"
-
-    def bibtex(self) -> str:
-        """Return a BibTeX entry."""
-        fields = {
-            "author": self.authors,
-            "title": self.title,
-            "year": str(self.year),
-            "howpublished": self.where,
-            "note": self.statement,
-        }
-        body = ",\n".join(f"  {name} = {{{text}}}" for name, text in fields.items())
-        return f"@misc{{{self.key},\n{body}\n}}"
 
 
 @dataclass(frozen=True)
@@ -87,56 +71,29 @@ class Bound(ABC):
     # Room above the curve's epsilon for whoever evaluates the proof anew with other roundings. A
     # claim is verified without any tolerance, so the room is part of the claim.
     claim_margin: ClassVar[float] = 1e-9
-    # Which release the statement is about (one about all iterates also covers the others).
-    hidden_state: ClassVar[bool] = False
-    hides: ClassVar[Release] = LastIterate()
-    # Which probabilities of joining a Poisson batch the statement reads.
-    rates: ClassVar[Literal["b / n", "constant", "per step"]] = "b / n"
-
+    # What may leave: None if the statement is about releasing everything, which covers any release.
+    # It has no default, so that no bound covers a release by mistake.
+    release: ClassVar[Condition | None]
+    # What else the theorem asks of a run, in the order of asking.
+    needs: ClassVar[Needs]
+    # Which probabilities of joining a Poisson batch the statement reads: None if any, by schedule.
+    rates: ClassVar[Condition | None] = RatesOfBatches()
     # Whether the theorem itself speaks of several records; else group privacy extends it.
     knows_groups: ClassVar[bool] = False
 
-    @abstractmethod
-    def missing(self, run: Run) -> str | None:
-        """Return why the theorem says nothing about ``run``, in a user's words, or None."""
+    @property
+    def hidden_state(self) -> bool:
+        """Return whether the statement needs iterates that nobody sees."""
+        return self.release is not None
 
     def refusal(self, run: Run) -> str | None:
-        """Return :meth:`missing`, after checking that the theorem is about this kind of release."""
-        try:
-            return self._refusal(self._asked(run))
-        except NotApplicable as reason:  # what the theorem would read is not there
-            return str(reason)
+        """Return why the theorem says nothing about ``run``, in a user's words, or None."""
+        asked = (self.release, self.rates, *self.needs)
+        return first_unmet((one for one in asked if one is not None), self._asked(run))
 
     def _asked(self, run: Run) -> Run:
         """Return the run that the theorem itself is asked about."""
         return run if self.knows_groups else for_one_record(run)
-
-    def _refusal(self, run: Run) -> str | None:
-        if self.hidden_state and run.release == AllIterates():
-            return "needs hidden iterates (release='last'); yours releases all of them"
-        if self.hidden_state and run.release != self.hides:
-            return f"is about release={self.hides.name!r}; yours is {run.release.name!r}"
-        if self.hidden_state and not run.is_plain:
-            return (
-                "is about the last iterate of plain steps; yours has momentum or averages iterates "
-                "(composition covers both)"
-            )
-        return self._wrong_rates(run) or self.missing(run)
-
-    def _wrong_rates(self, run: Run) -> str | None:
-        if not (isinstance(run.batches, Poisson) and run.has_own_rate):
-            return None
-        if isinstance(run.batches.rate, Schedule) and self.rates != "per step":
-            return (
-                "needs the same learning rate, noise and sampling rate at every step; yours has a "
-                "schedule of sampling rates (pld_composition and rdp_composition read it)"
-            )
-        if self.rates == "b / n":
-            return (
-                "needs records that join each batch with probability batch_size / n; yours join "
-                f"with {run.batches.rate:g} (pld_composition and rdp_composition read it)"
-            )
-        return None
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the free choices that make the claim at ``delta`` small."""
@@ -161,7 +118,7 @@ class Bound(ABC):
         """Return :meth:`claim` of each epsilon."""
         return np.asarray(epsilons + self.claim_margin * np.maximum(epsilons, 1e-3))
 
-    # What callers use: the same three for any group size. Every neighbour in a chain of group_size
+    # What callers use: the same three for any group size. Every neighbor in a chain of group_size
     # single changes is covered by the theorem, and group privacy adds up the chain.
 
     def plan_for(self, run: Run, delta: float, near: Witness | None = None) -> Witness:
@@ -202,13 +159,13 @@ class Bound(ABC):
 
         The default certifies each length on its own; bounds that can share work override it.
         """
-        found = np.full(steps.shape, np.inf)
+        epsilons = np.full(steps.shape, np.inf)
         for i, count in enumerate(steps):
             shorter = run.replace(steps=int(count))
             if self.refusal(shorter) is None:
                 witness = self.plan_for(shorter, delta)
-                found[i] = self.curve_for(shorter, witness).epsilon(delta)
-        return found
+                epsilons[i] = self.curve_for(shorter, witness).epsilon(delta)
+        return epsilons
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         """Return what the theorem adds to the assumptions that every claim makes."""
@@ -216,9 +173,9 @@ class Bound(ABC):
 
 
 def for_one_record(run: Run) -> Run:
-    """Return ``run`` with neighbours one record apart, valid anywhere in a chain of such changes.
+    """Return ``run`` with neighbors one record apart, valid anywhere in a chain of such changes.
 
-    In a chain of absent records all but the last are missing from both neighbours, and so is the
+    In a chain of absent records all but the last are missing from both neighbors, and so is the
     curvature that they would have brought: it is left out of what the losses promise.
     """
     if run.group_size == 1:
@@ -229,12 +186,58 @@ def for_one_record(run: Run) -> Run:
     return run.replace(group_size=1, loss=loss)
 
 
-def why_not_about(run: Run, *schemes: Scheme) -> str | None:
-    """Return which batches a theorem is about, if not those of ``run``."""
-    if isinstance(run.batches, schemes):
-        return None
-    named = " or ".join(scheme.described for scheme in schemes)
-    return f"is about {named}; yours is {run.described}"
+def base_assumptions(run: Run) -> tuple[Assumption, ...]:
+    """Return what every claim about ``run`` rests on."""
+    texts = (
+        "no record's gradient is longer than the Lipschitz constant",
+        "n and the batch size that steps divide by are public constants",
+        "start, schedule and number of steps do not depend on the data",
+        f"{run.noise_kind} noise, fresh and independent at every step",
+        "real-number arithmetic: floating-point leaks are outside the claim",
+    )
+    always = (Assumption(text, "declared") for text in texts)
+    return (*always, *_about_persons(run), *_about_batches(run), *_about_release(run))
+
+
+def _about_persons(run: Run) -> tuple[Assumption, ...]:
+    text = f"no person has more than {run.group_size} records"
+    return (Assumption(text, "declared"),) if run.group_size > 1 else ()
+
+
+def _about_batches(run: Run) -> tuple[Assumption, ...]:
+    match run.batches:
+        case Poisson():
+            chance = "the stated probability" if run.has_own_rate else "probability b / n"
+            text = f"each record joins each batch independently with {chance}"
+            return (Assumption(text, "declared"),)
+        case FixedSize():
+            text = "each batch is a uniformly random set of exactly b records, drawn afresh"
+            return (Assumption(text, "declared"),)
+        case Cyclic() | OnePass():
+            text = "an absent record keeps its slot with a zero gradient"
+            absent = run.neighbors == "add_remove"
+            return (Assumption(text, "by construction"),) if absent else ()
+        case FullBatch():
+            return ()
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _about_release(run: Run) -> tuple[Assumption, ...]:
+    match run.release:
+        case LastIterate():
+            text = "only the last iterate leaves; no metric, log or callback before"
+            return (Assumption(text, "declared"),)
+        case Checkpoints():
+            text = (
+                "only the checkpoints leave, at steps fixed in advance; no metric, log or callback "
+                "between"
+            )
+            return (Assumption(text, "declared"),)
+        case AllIterates() | RandomStop():
+            return ()
+        case _ as unknown:
+            refuse_release(unknown)
 
 
 @runtime_checkable

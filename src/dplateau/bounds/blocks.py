@@ -8,30 +8,66 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 
-from dplateau.algorithms import Poisson, Run, Schedule
-from dplateau.algorithms.schedule import PerStep, values_over
+from dplateau.algorithms import Poisson, Run
+from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import equal_steps, learning_rate_of, learning_rates, loss_of
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
+from dplateau.bounds.conditions import (
+    GEOMETRY,
+    AboutBatches,
+    Asks,
+    HiddenIterates,
+    Needs,
+    NeighborsAre,
+    SmoothLosses,
+)
 from dplateau.bounds.step_maps import (
+    SMOOTH,
     BatchSizes,
     StepMap,
     batch_sizes,
-    learning_rates,
+    geometry_assumptions,
+    linear_class,
     sizes_of,
-    why_no_geometry,
 )
 from dplateau.curves import LossCurve, PrivacyCurve, WorstCurve
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.shifts import Linear
-from dplateau.shifts.blocks import Lags, Plan, block_pairs, cheapest_plans, memory
+from dplateau.shifts.blocks import (
+    BlockPlan,
+    Lags,
+    block_pairs,
+    cheapest_plans,
+    memory,
+    running_growth,
+)
 
 MOST_SCHEDULED_STEPS = 1 << 21
 # A curve over lengths is planned anew where epsilon has grown by this factor.
 _CURVE_STEP = 1.02
+
+
+def _why_no_memory_loss(run: Run) -> str | None:
+    """Return why nothing makes the run forget old uses, in a user's words, or None."""
+    if run.steps > MOST_SCHEDULED_STEPS and run.has_schedule:
+        return f"follows schedules over at most {MOST_SCHEDULED_STEPS} steps; yours has {run.steps}"
+    if math.isfinite(run.diameter):
+        return None
+    sizes = batch_sizes(run, 1e-9)
+    constants = [linear_constant(run, sizes, eta) for eta in learning_rates(run)]
+    if min(constants) < 1:
+        return None
+    return (
+        f"needs steps that contract, or a bounded domain; yours stretch distances by up to "
+        f"{max(constants):.6g}: add l2 > 0 with learning_rate * (smoothness + l2) < 2, or a domain"
+    )
+
+
+_FORGETS: Needs = (*GEOMETRY, SmoothLosses(), Asks(_why_no_memory_loss))
 
 
 class PoissonBlocks(Bound):
@@ -42,19 +78,14 @@ class PoissonBlocks(Bound):
     note = "docs/theory/blocks.md"
     title = "Hidden-state Poisson SGD"
     citation = literature.this_library("docs/theory/blocks.md, Theorem 2")
-    hidden_state = True
+    release = HiddenIterates()
+    needs: ClassVar[Needs] = (
+        AboutBatches((Poisson,)),
+        NeighborsAre("add_remove"),
+        *_FORGETS,
+    )
     knows_groups = True
-    rates = "per step"
-    neighbors = "add_remove"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no Poisson-sampled descent whose steps forget, if so."""
-        about = why_not_about(run, Poisson)
-        if about is not None:
-            return about
-        if run.neighbors != self.neighbors:
-            return f"is about neighbors={self.neighbors!r}; yours is {run.neighbors!r}"
-        return why_no_geometry(run) or why_no_memory_loss(run)
+    rates = None
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the plan with the least surrogate cost, or composition where that is smaller."""
@@ -70,7 +101,7 @@ class PoissonBlocks(Bound):
         """Check the plan and compose its blocks; of a group, the worst way to split it."""
         sizes = sizes_of(run, int(witness["batch_cap"]), int(witness["batch_floor"]))
         lags = lags_of(run, sizes)
-        plan = Plan.read(witness, lags.steps)
+        plan = BlockPlan.read(witness, lags.steps)
         curves = [
             LossCurve(block_pairs(lags, plan, up, down), extra_delta=sizes.extra_delta)
             for up, down in self.splits(run.group_size)
@@ -86,12 +117,8 @@ class PoissonBlocks(Bound):
         return over_lengths(self, run, delta, steps)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry, and the cap on batches."""
-        capped = Assumption(
-            "batches outside the sizes that the contraction is computed for are charged to delta",
-            "checked",
-        )
-        return (*geometry_assumptions(run, ("smooth",), bounded=True), capped)
+        text = "batches outside the sizes that the contraction is computed for are charged to delta"
+        return (*geometry_assumptions(run, (SMOOTH,)), Assumption(text, "checked"))
 
 
 class PoissonBlocksReplace(PoissonBlocks):
@@ -100,7 +127,7 @@ class PoissonBlocksReplace(PoissonBlocks):
     name = "poisson_blocks_replace"
     title = "Hidden-state Poisson SGD, replace"
     citation = literature.this_library("docs/theory/blocks.md, Theorem 3")
-    neighbors = "replace"
+    needs = (AboutBatches((Poisson,)), NeighborsAre("replace"), *_FORGETS)
 
     def splits(self, size: int) -> list[tuple[int, int]]:
         """Return the one way: every record of the group on both sides."""
@@ -109,84 +136,47 @@ class PoissonBlocksReplace(PoissonBlocks):
 
 def lags_of(run: Run, sizes: BatchSizes) -> Lags:
     """Return the run read backwards, for common batches of these sizes."""
-    assert run.learning_rate is not None
-    if _has_any_schedule(run):
-        etas, stds, rates = (
-            values_over(value, run.steps)[::-1]
-            for value in (run.learning_rate, run.iterate_std, _rate(run))
-        )
-        reach = values_over(run.record_step, run.steps)[::-1]
-        distinct, where = np.unique(etas, return_inverse=True)
-        with np.errstate(divide="ignore"):
-            logs = np.log([linear_constant(run, sizes, float(eta)) for eta in distinct])[where]
-        growth = np.r_[0.0, np.cumsum(logs[:-1])]
-        return Lags(run.steps, reach, stds, rates, growth, -math.inf, run.diameter, None)
-    eta, nu, length = run.learning_rate, run.iterate_std, run.record_step
-    assert isinstance(eta, float)
-    assert isinstance(nu, float)
-    assert isinstance(length, float)
-    contraction = linear_constant(run, sizes, eta)
-    kept, log_older = memory(contraction, run.steps, math.log(length))
+    if run.has_schedule:
+        return _scheduled_lags(run, sizes)
+    steps = equal_steps(run)
+    contraction = linear_constant(run, sizes, steps.eta)
+    kept, log_older = memory(contraction, run.steps, math.log(steps.step))
     with np.errstate(divide="ignore", invalid="ignore"):
         growth = np.where(np.arange(kept) == 0, 0.0, np.arange(kept) * np.log(contraction))
+    largest = float(np.abs(growth[np.isfinite(growth)]).max())
     return Lags(
         steps=run.steps,
-        reach=np.full(kept, length),
-        noise=np.full(kept, nu),
+        reach=np.full(kept, steps.step),
+        noise=np.full(kept, steps.nu),
         rate=np.full(kept, run.sampling_rate),
         log_growth=growth,
         log_older=log_older,
         diameter=run.diameter,
         alike=contraction,
+        log_error=1e-15 * largest,
     )
 
 
-def _rate(run: Run) -> PerStep:
-    assert isinstance(run.batches, Poisson)
-    return run.batches.rate
-
-
-def _has_any_schedule(run: Run) -> bool:
-    return has_schedule(run) or isinstance(_rate(run), Schedule)
+def _scheduled_lags(run: Run, sizes: BatchSizes) -> Lags:
+    stated = (learning_rate_of(run), run.iterate_std, run.record_step)
+    etas, stds, reach = (values_over(value, run.steps)[::-1] for value in stated)
+    distinct, where = np.unique(etas, return_inverse=True)
+    with np.errstate(divide="ignore"):
+        logs = np.log([linear_constant(run, sizes, float(eta)) for eta in distinct])[where]
+    growth, error = running_growth(logs)
+    rates = run.sampling_rates()[::-1]
+    return Lags(run.steps, reach, stds, rates, growth, -math.inf, run.diameter, None, error)
 
 
 def linear_constant(run: Run, sizes: BatchSizes, eta: float) -> float:
     """Return the Lipschitz constant of a step whose common batch has one of these sizes."""
-    assert run.loss is not None
-    maps = StepMap(
-        loss=run.loss,
-        l2=run.l2,
-        least_fraction=sizes.floor / run.batch_size,
-        most_fraction=sizes.cap / run.batch_size,
-    )
-    modulus = maps.contraction(eta) or maps.moduli(eta)["smooth"]
-    assert isinstance(modulus, Linear)
-    return modulus.c
+    least, most = sizes.floor / run.batch_size, sizes.cap / run.batch_size
+    return StepMap(loss_of(run), run.l2, least, most).contraction(eta).c
 
 
-def why_no_memory_loss(run: Run) -> str | None:
-    """Return why nothing makes the run forget old uses, in a user's words, or None."""
-    assert run.loss is not None
-    if math.isinf(run.loss.smoothness):
-        return "needs smooth losses: pass smoothness=... (logistic on rows of norm 1: 0.25)"
-    if run.steps > MOST_SCHEDULED_STEPS and _has_any_schedule(run):
-        return f"follows schedules over at most {MOST_SCHEDULED_STEPS} steps; yours has {run.steps}"
-    if math.isfinite(run.diameter):
-        return None
-    sizes = batch_sizes(run, 1e-9)
-    constants = [linear_constant(run, sizes, eta) for eta in learning_rates(run)]
-    if min(constants) < 1:
-        return None
-    return (
-        f"needs steps that contract, or a bounded domain; yours stretch distances by up to "
-        f"{max(constants):.6g}: add l2 > 0 with learning_rate * (smoothness + l2) < 2, or a domain"
-    )
-
-
-def _witness(run: Run, sizes: BatchSizes, plan: Plan) -> Witness:
-    assert run.loss is not None
+def _witness(run: Run, sizes: BatchSizes, plan: BlockPlan) -> Witness:
     return {
-        "losses": CONTRACTION if run.loss.convex else "smooth",
+        "losses": linear_class(loss_of(run)),
         "batch_cap": sizes.cap,
         "batch_floor": sizes.floor,
         "extra_delta": sizes.extra_delta,
@@ -202,15 +192,15 @@ def over_lengths(bound: PoissonBlocks, run: Run, delta: float, steps: IntArray) 
     start. Lengths are planned where epsilon has grown by more than about two percent between them.
     """
     lengths, where = np.unique(steps, return_inverse=True)
-    found = np.full(lengths.size, np.inf)
+    epsilons = np.full(lengths.size, np.inf)
 
     def planned(place: int) -> float:
-        if math.isinf(found[place]):
+        if math.isinf(epsilons[place]):
             longer = run.replace(steps=int(lengths[place]))
             if bound.refusal(longer) is None:
                 curve = bound.curve(longer, bound.plan(longer, delta))
-                found[place] = coarse(curve).epsilon(delta)
-        return float(found[place])
+                epsilons[place] = coarse(curve).epsilon(delta)
+        return float(epsilons[place])
 
     stack = [(0, lengths.size - 1)]
     planned(0)
@@ -224,7 +214,7 @@ def over_lengths(bound: PoissonBlocks, run: Run, delta: float, steps: IntArray) 
         middle = min(max(middle, low + 1), high - 1)
         planned(middle)
         stack += [(low, middle), (middle, high)]
-    return np.minimum.accumulate(found[::-1])[::-1][where]
+    return np.minimum.accumulate(epsilons[::-1])[::-1][where]
 
 
 def coarse(curve: PrivacyCurve) -> PrivacyCurve:

@@ -9,15 +9,15 @@ k iterates is read off a release of those k.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dplateau.algorithms import (
+    AllIterates,
     Checkpoints,
     Cyclic,
     FullBatch,
@@ -28,21 +28,31 @@ from dplateau.algorithms import (
     Schedule,
 )
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import loss_of
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
+from dplateau.bounds.conditions import (
+    EVERYTHING_LEAVES,
+    GEOMETRY,
+    AboutBatches,
+    Asks,
+    Contractive,
+    Needs,
+    OrderIs,
+)
 from dplateau.bounds.iteration import (
     GdBounded,
     GdContraction,
     ModulusBound,
     batch_records,
-    geometry_assumptions,
-    why_no_deterministic_contraction,
+    gaussian_of,
+    is_reshuffled,
 )
-from dplateau.bounds.ordered import MOST_STEPS, epoch_steps
-from dplateau.bounds.step_maps import linear_class
+from dplateau.bounds.ordered import MOST_STEPS, SHUFFLED, epoch_steps
+from dplateau.bounds.step_maps import geometry_assumptions, linear_class
 from dplateau.curves import GaussianCurve, LossCurve, MixtureCurve, PrivacyCurve, WorstCurve
-from dplateau.errors import InvalidInput
+from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts.positions import EpochSteps, position_costs, reshuffled
 
@@ -50,18 +60,33 @@ from dplateau.shifts.positions import EpochSteps, position_costs, reshuffled
 MOST_DIFFERENT = 2000
 # Groups of positions over which shuffled runs are averaged.
 _GROUPS = 64
-_SQRT_UP = 1 + 4e-16
 
 
-def checkpoints_of(run: Run) -> Checkpoints | None:
-    """Return the iterates that say everything about what leaves, if there are such, or None."""
+def checkpoints_of(run: Run) -> Checkpoints:
+    """Return the iterates that say everything about what leaves, or refuse."""
     match run.release:
-        case Checkpoints():
-            return run.release
+        case Checkpoints() as checkpoints:
+            return checkpoints
         case LastIterate() if run.average_last > 1:
             return Checkpoints(last=run.average_last)
-        case _:
-            return None
+        case AllIterates():
+            raise NotApplicable(EVERYTHING_LEAVES)
+        case release:
+            raise NotApplicable(
+                "is about release=Checkpoints(...), or an average of the last iterates; yours is "
+                f"release={release.name!r}"
+            )
+
+
+@dataclass(frozen=True)
+class FewIterates:
+    """Iterates leave at steps fixed in advance, and plain steps lead there."""
+
+    def unmet(self, run: Run) -> str | None:
+        checkpoints_of(run)
+        if run.momentum:
+            return "is about plain steps; yours has momentum (composition covers it)"
+        return None
 
 
 @dataclass(frozen=True)
@@ -79,79 +104,67 @@ def stretches_of(run: Run, period: int = 1) -> tuple[Stretch, ...]:
     Where steps change by schedule, every stretch stands for itself. Otherwise only its length
     counts, and where in a ``period`` of steps it begins.
     """
-    checkpoints = checkpoints_of(run)
-    assert checkpoints is not None
-    found: dict[tuple[int, int], Stretch] = {}
+    kinds: dict[tuple[int, int], Stretch] = {}
     done = 0
-    for length, count in checkpoints.segments(run.steps):
+    for length, count in checkpoints_of(run).segments(run.steps):
         # So many stretches in a row begin at different places of the period.
         different = count if run.has_schedule else min(count, period // math.gcd(length, period))
         for i in range(different):
             start = done + i * length
             key = (start if run.has_schedule else start % period, length)
-            known = found.get(key, Stretch(start, length, 0))
+            known = kinds.get(key, Stretch(start, length, 0))
             repeats = (count - i - 1) // different + 1
-            found[key] = replace(known, count=known.count + repeats)
+            kinds[key] = replace(known, count=known.count + repeats)
         done += length * count
-    return tuple(found.values())
+    return tuple(kinds.values())
 
 
-class BetweenCheckpoints(Bound):
-    """What every bound here asks: plain steps, and releases at steps fixed in advance."""
+@dataclass(frozen=True)
+class Covered:
+    """One of some bounds about last iterates applies to every stretch."""
 
-    hidden_state = True
+    bounds: Callable[[Run], tuple[Bound, ...]]
 
-    def _refusal(self, run: Run) -> str | None:
-        if checkpoints_of(run) is None:
-            return (
-                "is about release=Checkpoints(...), or an average of the last iterates; yours is "
-                f"release={run.release.name!r}"
-            )
-        if run.momentum:
-            return "is about plain steps; yours has momentum (composition covers it)"
-        return self._wrong_rates(run) or self.missing(run)
-
-
-class ComposedStretches(BetweenCheckpoints):
-    """Every stretch is a run of its own, covered by a bound about last iterates."""
-
-    @abstractmethod
-    def inner(self, run: Run) -> tuple[Bound, ...]:
-        """Return the bounds about last iterates that may cover the stretches."""
-
-    def missing(self, run: Run) -> str | None:
-        """Return why no bound covers all the stretches, if so."""
-        stretches = stretches_of(run)
-        if len(stretches) > MOST_DIFFERENT:
-            return (
-                f"composes at most {MOST_DIFFERENT} different stretches between releases; yours "
-                f"has {len(stretches)} (composition covers it)"
-            )
-        reasons = [self._why_not(bound, run, stretches) for bound in self.inner(run)]
+    def unmet(self, run: Run) -> str | None:
+        reasons = [_why_not(bound, run, stretches_of(run)) for bound in self.bounds(run)]
         return None if None in reasons else reasons[0]
 
-    def _why_not(self, bound: Bound, run: Run, stretches: Sequence[Stretch]) -> str | None:
-        reasons = (bound.refusal(stretch_run(run, one)) for one in stretches)
-        return next((reason for reason in reasons if reason is not None), None)
+    def by(self, run: Run) -> tuple[Bound, ...]:
+        """Return those that apply to every stretch."""
+        stretches = stretches_of(run)
+        return tuple(one for one in self.bounds(run) if _why_not(one, run, stretches) is None)
+
+
+def _why_not(bound: Bound, run: Run, stretches: Sequence[Stretch]) -> str | None:
+    reasons = (bound.refusal(stretch_run(run, one)) for one in stretches)
+    return next((reason for reason in reasons if reason is not None), None)
+
+
+class ComposedStretches(Bound):
+    """Every stretch is a run of its own, covered by a bound about last iterates."""
+
+    note = "docs/theory/checkpoints.md"
+    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 1")
+    release = FewIterates()
+    covered: ClassVar[Covered]
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Plan every stretch with every bound that covers all of them, and keep the best."""
         stretches = stretches_of(run)
         share = delta / sum(one.count for one in stretches)
-        found = []
-        for bound in self.inner(run):
-            if self._why_not(bound, run, stretches) is None:
-                planned = [bound.plan(stretch_run(run, one), share) for one in stretches]
-                rows = zip(stretches, planned, strict=True)
-                parts = [{**vars(one), "witness": dict(plan)} for one, plan in rows]
-                found.append({"bound": bound.name, "stretches": parts})
-        if len(found) == 1:
-            return found[0]
-        return min(found, key=lambda witness: self.curve(run, witness).epsilon(delta))
+        witnesses = []
+        for bound in self.covered.by(run):
+            planned = [bound.plan(stretch_run(run, one), share) for one in stretches]
+            rows = zip(stretches, planned, strict=True)
+            parts = [{**vars(one), "witness": dict(plan)} for one, plan in rows]
+            witnesses.append({"bound": bound.name, "stretches": parts})
+        if len(witnesses) == 1:
+            return witnesses[0]
+        return min(witnesses, key=lambda witness: self.curve(run, witness).epsilon(delta))
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Compose the curves of all stretches, each re-evaluated from its own witness."""
-        named = {bound.name: bound for bound in self.inner(run)}
+        named = {bound.name: bound for bound in self.covered.bounds(run)}
         if witness["bound"] not in named:
             raise InvalidInput(
                 f"stretches are covered by {', '.join(named)}; the witness has {witness['bound']!r}"
@@ -162,50 +175,57 @@ class ComposedStretches(BetweenCheckpoints):
         return composed(parts)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return what the bound that covers the stretches assumes."""
-        stretches = stretches_of(run)
-        for bound in self.inner(run):
-            if self._why_not(bound, run, stretches) is None:
-                return bound.assumptions(stretch_run(run, stretches[0]))
-        return ()
+        """Return what the first bound that covers the stretches assumes."""
+        first = stretch_run(run, stretches_of(run)[0])
+        return self.covered.by(run)[0].assumptions(first)
 
     def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
         """Return an epsilon for each length; stretches of the same length are planned once."""
         longest = run.replace(steps=int(steps.max()))
         share = delta / sum(one.count for one in stretches_of(longest))
         curves: dict[tuple[str, int], PrivacyCurve] = {}
-        found = np.full(steps.shape, np.inf)
+
+        def curve(bound: Bound, alone: Run) -> PrivacyCurve:
+            key = (bound.name, alone.steps)
+            if key not in curves:
+                curves[key] = bound.curve(alone, bound.plan(alone, share))
+            return curves[key]
+
+        epsilons = np.full(steps.shape, np.inf)
         for i, count in enumerate(steps):
             shorter = run.replace(steps=int(count))
-            stretches = stretches_of(shorter)
-            for bound in self.inner(shorter):
-                if self._why_not(bound, shorter, stretches) is None:
-                    parts = []
-                    for one in stretches:
-                        key = (bound.name, one.length)
-                        if key not in curves:
-                            alone = stretch_run(shorter, one)
-                            curves[key] = bound.curve(alone, bound.plan(alone, share))
-                        parts.append((curves[key], one.count))
-                    found[i] = min(found[i], composed(parts).epsilon(delta))
-        return found
+            stretches = [(stretch_run(shorter, one), one.count) for one in stretches_of(shorter)]
+            for bound in self.covered.by(shorter):
+                parts = [(curve(bound, alone), times) for alone, times in stretches]
+                epsilons[i] = min(epsilons[i], composed(parts).epsilon(delta))
+        return epsilons
+
+
+def _why_too_many(run: Run) -> str | None:
+    different = len(stretches_of(run))
+    if different <= MOST_DIFFERENT:
+        return None
+    return (
+        f"composes at most {MOST_DIFFERENT} different stretches between releases; yours has "
+        f"{different} (composition covers it)"
+    )
+
+
+def _full_batch_bounds(run: Run) -> tuple[Bound, ...]:
+    return (GdContraction(), GdBounded(), ModulusBound())
+
+
+def _poisson_bounds(run: Run) -> tuple[Bound, ...]:
+    return (PoissonBlocksReplace() if run.neighbors == "replace" else PoissonBlocks(),)
 
 
 class FullBatchCheckpoints(ComposedStretches):
     """mu^2 is the sum over the stretches of their mu^2; exact where that of a stretch is."""
 
     name = "checkpoints_full_batch"
-    note = "docs/theory/checkpoints.md"
     title = "Hidden-state GD between checkpoints"
-    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 1")
-
-    def inner(self, run: Run) -> tuple[Bound, ...]:
-        """Return the bounds for full batches."""
-        return (GdContraction(), GdBounded(), ModulusBound())
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the stretches are no full-batch descent with a hidden state, if so."""
-        return why_not_about(run, FullBatch) or super().missing(run)
+    covered = Covered(_full_batch_bounds)
+    needs = (AboutBatches((FullBatch,)), Asks(_why_too_many), covered)
 
 
 class PoissonCheckpoints(ComposedStretches):
@@ -213,19 +233,11 @@ class PoissonCheckpoints(ComposedStretches):
 
     name = "checkpoints_poisson"
     claim_margin = COMPOSED_MARGIN
-    note = "docs/theory/checkpoints.md"
     title = "Hidden-state Poisson SGD between checkpoints"
-    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 1")
     knows_groups = True
-    rates = "per step"
-
-    def inner(self, run: Run) -> tuple[Bound, ...]:
-        """Return the theorem of lagged blocks for these neighbors."""
-        return (PoissonBlocksReplace() if run.neighbors == "replace" else PoissonBlocks(),)
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the stretches are no Poisson-sampled descent whose steps forget, if so."""
-        return why_not_about(run, Poisson) or super().missing(run)
+    rates = None
+    covered = Covered(_poisson_bounds)
+    needs = (AboutBatches((Poisson,)), Asks(_why_too_many), covered)
 
 
 def stretch_run(run: Run, stretch: Stretch) -> Run:
@@ -254,10 +266,10 @@ def matched(
     """Yield each stretch with what a witness has about it; refuse a witness about others."""
     if len(stored) != len(stretches):
         raise InvalidInput(f"the run has {len(stretches)} kinds of stretches, not {len(stored)}")
-    for one, found in zip(stretches, stored, strict=True):
-        if any(found[name] != value for name, value in vars(one).items()):
+    for one, row in zip(stretches, stored, strict=True):
+        if any(row[name] != value for name, value in vars(one).items()):
             raise InvalidInput(f"the run has {one}; the witness is about another one")
-        yield one, found
+        yield one, row
 
 
 def composed(parts: Sequence[tuple[PrivacyCurve, int]]) -> PrivacyCurve:
@@ -274,22 +286,59 @@ def composed(parts: Sequence[tuple[PrivacyCurve, int]]) -> PrivacyCurve:
     worst = [curve.curves for curve in curves if isinstance(curve, WorstCurve)]
     if worst:
         # A group is split in one way for the whole run: compose the cases, then take the worst.
-        assert len(worst) == len(parts)
         counts = [n for _, n in parts]
         cases = zip(*worst, strict=True)
         return WorstCurve(tuple(composed(tuple(zip(case, counts, strict=True))) for case in cases))
-    found: dict[Any, int] = {}
+    pairs: dict[Any, int] = {}
     for curve, count in parts:
         for pair, times in curve.loss_parts() or ():
-            found[pair] = found.get(pair, 0) + times * count
+            pairs[pair] = pairs.get(pair, 0) + times * count
     extra = math.fsum(n * curve.extra_delta for curve, n in parts) * (1 + 1e-15)
-    return LossCurve(tuple(found.items()), extra_delta=extra)
+    return LossCurve(tuple(pairs.items()), extra_delta=extra)
 
 
 # --- ordered batches -----------------------------------------------------------------------------
 
 
-class OrderedCheckpoints(BetweenCheckpoints):
+def _why_inside_an_epoch(run: Run) -> str | None:
+    length = run.batches_per_epoch
+    if is_reshuffled(run) and any(
+        one.start % length or one.length % length for one in stretches_of(run, length)
+    ):
+        return (
+            "needs releases between epochs when each is reshuffled; yours releases inside one: "
+            f"say every={length} or a multiple, and whole epochs"
+        )
+    return None
+
+
+def _why_too_long(run: Run) -> str | None:
+    if run.steps > MOST_STEPS:
+        return f"goes through at most {MOST_STEPS} steps one by one; yours are {run.steps}"
+    return None
+
+
+_IN_ORDER: Needs = (
+    AboutBatches((Cyclic, OnePass)),
+    *GEOMETRY,
+    Contractive(nonconvex=True),
+    Asks(_why_inside_an_epoch),
+    Asks(_why_too_long),
+)
+
+
+class PositionCheckpoints(Bound):
+    """Ordered batches: what the stretches cost a record depends on its position in an epoch."""
+
+    note = "docs/theory/checkpoints.md"
+    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 2")
+    release = FewIterates()
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        return geometry_assumptions(run, (linear_class(loss_of(run)),))
+
+
+class OrderedCheckpoints(PositionCheckpoints):
     """Sum over the stretches for each record, then the worst record.
 
     In one pass a record is in one stretch only. Where each epoch is reshuffled the worst record may
@@ -297,13 +346,8 @@ class OrderedCheckpoints(BetweenCheckpoints):
     """
 
     name = "checkpoints_ordered"
-    note = "docs/theory/checkpoints.md"
     title = "Hidden-state ordered SGD between checkpoints, worst record"
-    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 2")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run passes over no records in order, or its steps do not contract."""
-        return why_not_ordered(run)
+    needs = _IN_ORDER
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return where the program of every position starts, in every stretch."""
@@ -314,21 +358,15 @@ class OrderedCheckpoints(BetweenCheckpoints):
         """Return the worst position's Gaussian curve."""
         _require_classes(run, witness)
         costs, _ = costs_of_positions(run, witness["starts"])
-        return GaussianCurve(math.sqrt(float(costs.max())) * _SQRT_UP)
+        return gaussian_of(float(costs.max()))
 
     def record_curve(self, run: Run, position: int) -> GaussianCurve:
         """Return the curve of a record in the batch ``position`` (from 0) of each epoch."""
         costs, _ = costs_of_positions(run)
-        cost = float(costs[position]) if position < costs.size else 0.0
-        return GaussianCurve(math.sqrt(cost) * _SQRT_UP)
-
-    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry."""
-        assert run.loss is not None
-        return geometry_assumptions(run, (linear_class(run.loss),), bounded=True)
+        return gaussian_of(float(costs[position]) if position < costs.size else 0.0)
 
 
-class ShuffledCheckpoints(BetweenCheckpoints):
+class ShuffledCheckpoints(PositionCheckpoints):
     """Shuffled once: sum over the stretches for each position, and only then average.
 
     All stretches share one order, so an average over positions for each stretch by itself would
@@ -336,15 +374,8 @@ class ShuffledCheckpoints(BetweenCheckpoints):
     """
 
     name = "checkpoints_shuffled"
-    note = "docs/theory/checkpoints.md"
     title = "Hidden-state SGD between checkpoints, shuffled once"
-    citation = literature.this_library("docs/theory/checkpoints.md, Theorem 2")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run keeps no random order, or its steps do not contract."""
-        if not (isinstance(run.batches, Cyclic) and run.batches.order == "shuffle_once"):
-            return f"is about CyclicSGD with order='shuffle_once'; yours is {run.described}"
-        return why_not_ordered(run)
+    needs = (OrderIs(("shuffle_once",)), *_IN_ORDER)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return a few levels of mu^2, and the share of the records that are charged each."""
@@ -368,37 +399,12 @@ class ShuffledCheckpoints(BetweenCheckpoints):
         costs, _ = costs_of_positions(run, witness["starts"])
         levels, shares = list(witness["levels"]), list(witness["shares"])
         require_cover(levels, shares, costs, _shares(run, costs.size))
-        curves = tuple(GaussianCurve(math.sqrt(level) * _SQRT_UP) for level in levels)
+        curves = tuple(gaussian_of(level) for level in levels)
         idle = max(0.0, 1 - math.fsum(shares))
         return MixtureCurve((*shares, idle), (*curves, GaussianCurve(0.0)))
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry, and the shuffle."""
-        shuffle = Assumption(
-            "the shuffle is uniform, secret and independent of the data", "declared"
-        )
-        assert run.loss is not None
-        return (*geometry_assumptions(run, (linear_class(run.loss),), bounded=True), shuffle)
-
-
-def why_not_ordered(run: Run) -> str | None:
-    """Return why the shift program of a position is not known in every stretch, or None."""
-    about = why_not_about(run, Cyclic, OnePass)
-    if about is not None:
-        return about
-    reason = why_no_deterministic_contraction(run, type(run.batches))
-    if reason is not None:
-        return reason
-    if isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle":
-        length = run.batches_per_epoch
-        if any(one.start % length or one.length % length for one in stretches_of(run, length)):
-            return (
-                "needs releases between epochs when each is reshuffled; yours releases inside one: "
-                f"say every={length} or a multiple, and whole epochs"
-            )
-    if run.steps > MOST_STEPS:
-        return f"goes through at most {MOST_STEPS} steps one by one; yours are {run.steps}"
-    return None
+        return (*super().assumptions(run), SHUFFLED)
 
 
 def costs_of_positions(
@@ -413,7 +419,7 @@ def costs_of_positions(
     if starts is not None and len(starts) != len(stretches):
         raise InvalidInput(f"the run has {len(stretches)} kinds of stretches, not {len(starts)}")
     total = np.zeros(min(steps.length, run.steps))
-    shuffled = isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle"
+    shuffled = is_reshuffled(run)
     kept: list[list[int] | None] = []
     for i, one in enumerate(stretches):
         part = _part(steps, one)
@@ -465,11 +471,9 @@ def require_cover(
 
 
 def _classes(run: Run) -> dict[str, Any]:
-    assert run.loss is not None
-    return {"losses": linear_class(run.loss), "bounded": True}
+    return {"losses": linear_class(loss_of(run)), "bounded": True}
 
 
 def _require_classes(run: Run, witness: Witness) -> None:
-    assert run.loss is not None
-    if witness["losses"] != linear_class(run.loss):
+    if witness["losses"] != linear_class(loss_of(run)):
         raise InvalidInput(f"the run does not justify losses that are {witness['losses']!r}")

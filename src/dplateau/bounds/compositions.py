@@ -10,27 +10,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from dplateau.algorithms import (
-    AllIterates,
-    Checkpoints,
     Cyclic,
     FixedSize,
     FullBatch,
-    LastIterate,
     OnePass,
     Poisson,
-    RandomStop,
     Run,
     Schedule,
     refuse_batches,
-    refuse_release,
 )
 from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, RENYI_MARGIN, Assumption, Bound, Witness
+from dplateau.bounds.base import COMPOSED_MARGIN, RENYI_MARGIN, Bound, Witness
+from dplateau.bounds.conditions import Asks, Condition, ConstantRates, GaussianNoise
 from dplateau.curves import (
     LARGEST_ORDER,
     LARGEST_REAL_ORDER,
@@ -52,9 +49,14 @@ from dplateau.curves import (
     epsilon_over_counts,
     sampled_gaussian_rdp,
 )
-from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.bernoulli_laws import AtomLaw
+
+# Rényi orders: how often the grid is refined around the best one, and how many lengths are
+# converted at every order (those between them only at the orders in between).
+_REFINEMENTS = 3
+_FULL_SEARCHES = 24
+_ROUND_UP = 1 + 1e-14
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def is_sampled(run: Run) -> bool:
     """Return whether chance leaves a record out of some step's batch."""
     match run.batches:
         case Poisson() | FixedSize():
-            return bool(np.any(run.sampling_rates() < 1))
+            return run.lowest_rate < 1
         case FullBatch() | Cyclic() | OnePass():
             return False
         case _ as unknown:
@@ -155,171 +157,107 @@ def for_each_count(counts: IntArray, epsilon: Callable[[int], float]) -> FloatAr
     return np.array([epsilon(int(count)) for count in distinct])[where]
 
 
-def why_no_uses(run: Run) -> str | None:
-    """Return why the noise multiplier of ``run`` is not known, or None."""
-    try:
-        uses_of_one_record(run)
-    except NotApplicable as reason:
-        return str(reason)
+def _why_no_uses(run: Run) -> str | None:
+    uses_of_one_record(run)  # refuses if the noise multiplier is not known
     return None
 
 
-def base_assumptions(run: Run) -> tuple[Assumption, ...]:
-    """Return what every claim about ``run`` rests on."""
-    found = [
-        Assumption("no record's gradient is longer than the Lipschitz constant", "declared"),
-        Assumption("n and the batch size that steps divide by are public constants", "declared"),
-        Assumption("start, schedule and number of steps do not depend on the data", "declared"),
-        Assumption(f"{run.noise_kind} noise, fresh and independent at every step", "declared"),
-        Assumption(
-            "real-number arithmetic: floating-point leaks are outside the claim", "declared"
-        ),
-    ]
-    return (*found, *_about_persons(run), *_about_batches(run), *_about_release(run))
+KNOWN_USES = Asks(_why_no_uses)
 
 
-def _about_persons(run: Run) -> tuple[Assumption, ...]:
-    text = f"no person has more than {run.group_size} records"
-    return (Assumption(text, "declared"),) if run.group_size > 1 else ()
+# Composing Gaussians is exact: where that applies, no other accountant is smaller.
+_EXACT_WITHOUT_SAMPLING = ("gdp_composition",)
 
 
-def _about_batches(run: Run) -> tuple[Assumption, ...]:
-    match run.batches:
-        case Poisson():
-            chance = "the stated probability" if run.has_own_rate else "probability b / n"
-            text = f"each record joins each batch independently with {chance}"
-            return (Assumption(text, "declared"),)
-        case FixedSize():
-            text = "each batch is a uniformly random set of exactly b records, drawn afresh"
-            return (Assumption(text, "declared"),)
-        case Cyclic() | OnePass():
-            text = "an absent record keeps its slot with a zero gradient"
-            absent = run.neighbors == "add_remove"
-            return (Assumption(text, "by construction"),) if absent else ()
-        case FullBatch():
-            return ()
-        case _ as unknown:
-            refuse_batches(unknown)
+class Composition(Bound):
+    """What classical accountants share: they read the uses of the most exposed record."""
+
+    note = "docs/theory/compositions.md"
+    release = None
+    rates: ClassVar[Condition | None] = None
 
 
-def _about_release(run: Run) -> tuple[Assumption, ...]:
-    match run.release:
-        case LastIterate():
-            text = "only the last iterate leaves; no metric, log or callback before"
-            return (Assumption(text, "declared"),)
-        case Checkpoints():
-            text = (
-                "only the checkpoints leave, at steps fixed in advance; no metric, log or callback "
-                "between"
-            )
-            return (Assumption(text, "declared"),)
-        case AllIterates() | RandomStop():
-            return ()
-        case _ as unknown:
-            refuse_release(unknown)
+class RepeatedStep(Composition):
+    """The most exposed step, amplified by sampling, as often as there are steps."""
+
+    rates = ConstantRates()
+    dominated_by = _EXACT_WITHOUT_SAMPLING
+    repeated: ClassVar[type[NaiveCompositionCurve] | type[AdvancedCompositionCurve]]
+
+    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
+        uses = uses_of_one_record(run)
+        worst = max(uses, key=lambda use: use.distance)
+        return self.repeated(_step_curve(worst, run), sum(use.count for use in uses))
+
+    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
+        use, counts = uses_over_steps(run, steps)
+        step = _step_curve(use, run)
+        return for_each_count(counts, lambda n: self.repeated(step, n).epsilon(delta))
 
 
-class NaiveComposition(Bound):
+def _swaps_under_laplace(run: Run) -> bool:
+    return run.noise_kind == "laplace" and run.neighbors == "replace"
+
+
+_SWAPPED_LAPLACE = (
+    "knows sampled Laplace noise for neighbors='add_remove' only; use that, or "
+    "noise_kind='gaussian'"
+)
+
+
+def _why_no_step_curve(run: Run) -> str | None:
+    return _SWAPPED_LAPLACE if _swaps_under_laplace(run) and is_sampled(run) else None
+
+
+def _step_curve(use: Use, run: Run) -> PrivacyCurve:
+    """Return one use's curve, amplified by sampling (both neighboring relations)."""
+    laplace = run.noise_kind == "laplace"
+    alone = LaplaceCurve(use.distance) if laplace else GaussianCurve(use.distance)
+    return alone if use.sampling_rate == 1 else SubsampledCurve(alone, use.sampling_rate)
+
+
+class NaiveComposition(RepeatedStep):
     """(T eps', T delta') after amplifying each step by sampling; the quietest step sets eps'."""
 
     name = "naive_composition"
-    note = "docs/theory/compositions.md"
     title = "Naive composition"
     citation = literature.dwork_roth("Theorem 3.16, with amplification by sampling at each step")
-    rates = "constant"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why one step has no curve, if so."""
-        return why_no_step_curve(run)
-
-    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
-        """Return T copies of the step's curve."""
-        step, count = one_step(run)
-        return NaiveCompositionCurve(step, count)
-
-    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
-        """Repeat the same step's curve."""
-        use, counts = uses_over_steps(run, steps)
-        step = step_curve(use, run)
-        return for_each_count(counts, lambda n: NaiveCompositionCurve(step, n).epsilon(delta))
+    needs = (Asks(_why_no_step_curve), KNOWN_USES)
+    repeated = NaiveCompositionCurve
 
 
-def why_no_step_curve(run: Run) -> str | None:
-    """Return why the curve of one step is not known, or None."""
-    laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
-    if laplace_swap and is_sampled(run):
-        return (
-            "knows sampled Laplace noise for neighbors='add_remove' only; "
-            "use that, or noise_kind='gaussian'"
-        )
-    return why_no_uses(run)
-
-
-def one_step(run: Run) -> tuple[PrivacyCurve, int]:
-    """Return the curve of the most exposed step, and how many steps there are."""
-    uses = uses_of_one_record(run)
-    worst = max(uses, key=lambda use: use.distance)
-    return step_curve(worst, run), sum(use.count for use in uses)
-
-
-def step_curve(use: Use, run: Run) -> PrivacyCurve:
-    """Return one use's curve, amplified by sampling (both neighbouring relations)."""
-    laplace = run.noise_kind == "laplace"
-    base = LaplaceCurve(use.distance) if laplace else GaussianCurve(use.distance)
-    return base if use.sampling_rate == 1 else SubsampledCurve(base, use.sampling_rate)
-
-
-class AdvancedComposition(Bound):
+class AdvancedComposition(RepeatedStep):
     """eps' sqrt(2T log(1/delta'')) + T eps' tanh(eps'/2), after amplifying each step."""
 
     name = "advanced_composition"
-    note = "docs/theory/compositions.md"
     title = "Advanced composition"
     citation = literature.dwork_roth("Theorem 3.20, with amplification by sampling at each step")
-    rates = "constant"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why one step has no curve, if so."""
-        return why_no_step_curve(run)
-
-    def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
-        """Return the composition of T copies of the most exposed step."""
-        step, count = one_step(run)
-        return AdvancedCompositionCurve(step, count)
-
-    def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
-        """Repeat the same step's curve."""
-        use, counts = uses_over_steps(run, steps)
-        step = step_curve(use, run)
-        return for_each_count(counts, lambda n: AdvancedCompositionCurve(step, n).epsilon(delta))
+    needs = (Asks(_why_no_step_curve), KNOWN_USES)
+    repeated = AdvancedCompositionCurve
 
 
-_REFINEMENTS = 3
-# How many lengths are converted at every order; those between them only at the orders in between.
-_FULL_SEARCHES = 24
-_ROUND_UP = 1 + 1e-14
+def _why_no_poisson_sample(run: Run) -> str | None:
+    if run.neighbors == "replace" and is_sampled(run):
+        return (
+            "is about a record that joins or leaves a Poisson sample; for neighbors='replace' on "
+            "random batches use PLD composition"
+        )
+    return None
 
 
-class RdpComposition(Bound):
-    """T times the Rényi divergence of one sampled Gaussian, converted at the best order."""
+class RdpComposition(Composition):
+    """The moments accountant: Rényi divergences add up over steps, converted at the best order."""
 
     name = "rdp_composition"
     claim_margin = RENYI_MARGIN
-    note = "docs/theory/compositions.md"
     title = "RDP (moments accountant)"
+    dominated_by = _EXACT_WITHOUT_SAMPLING
     citation = literature.mironov_sampled("Theorem 4 and section 3.3")
-    rates = "per step"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the steps are not Poisson-sampled Gaussians, if so."""
-        if run.noise_kind != "gaussian":
-            return "needs Gaussian noise; yours is Laplace (PLD composition covers it)"
-        if run.neighbors == "replace" and is_sampled(run):
-            return (
-                "is about a record that joins or leaves a Poisson sample; for "
-                "neighbors='replace' on random batches use PLD composition"
-            )
-        return why_no_uses(run)
+    needs = (
+        GaussianNoise("PLD composition covers it"),
+        Asks(_why_no_poisson_sample),
+        KNOWN_USES,
+    )
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the orders near the best one, after refining the grid around it."""
@@ -336,7 +274,6 @@ class RdpComposition(Bound):
         return {"orders": [float(a) for a in orders[near]]}
 
     def curve(self, run: Run, witness: Witness) -> RenyiCurve:
-        """Return the summed divergences at the witness's orders."""
         orders = np.asarray(witness["orders"], dtype=float)
         return RenyiCurve(tuple(orders.tolist()), tuple(total_rdp(run, orders).tolist()))
 
@@ -373,7 +310,7 @@ def _least_over_orders(use: Use, lengths: IntArray, delta: float) -> FloatArray:
     """Return the least epsilon over orders for ``lengths`` (increasing) repeats of ``use``.
 
     The best order falls with the length, so it is searched in full for a few lengths, and for each
-    other one between the best orders of its neighbours (any range of orders would be valid).
+    other one between the best orders of its neighbors (any range of orders would be valid).
     """
     shown = np.unique(np.linspace(0, lengths.size - 1, _FULL_SEARCHES).round().astype(int))
     orders, _, best = _best_orders(use, starting_orders(60, 24), lengths[shown], delta)
@@ -387,8 +324,8 @@ def _least_over_orders(use: Use, lengths: IntArray, delta: float) -> FloatArray:
     starts = np.cumsum(widths) - widths
     column = np.arange(widths.sum()) - np.repeat(starts - first, widths)
     totals = np.repeat(lengths, widths) * once[column] * _ROUND_UP
-    found = conversions.optimal_epsilon(orders[column], totals, delta)
-    return np.minimum.reduceat(found, starts)
+    epsilons = conversions.optimal_epsilon(orders[column], totals, delta)
+    return np.minimum.reduceat(epsilons, starts)
 
 
 def _best_orders(
@@ -396,84 +333,70 @@ def _best_orders(
 ) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return the orders, one use's divergence at each, and the best order's place per length."""
     once = sampled_gaussian_rdp(orders, use.sampling_rate, use.distance)
-    found = conversions.optimal_epsilon(orders, np.multiply.outer(lengths, once), delta)
-    return orders, once, found.argmin(axis=1)
+    epsilons = conversions.optimal_epsilon(orders, np.multiply.outer(lengths, once), delta)
+    return orders, once, epsilons.argmin(axis=1)
 
 
-class GdpComposition(Bound):
-    """mu = sqrt(sum of squared distances over the record's uses)."""
+def _why_sampled(run: Run) -> str | None:
+    if is_sampled(run):
+        return (
+            "needs records that join every batch they are due in; random batches make mixtures, "
+            "which are no Gaussian (PLD composition covers them)"
+        )
+    return None
+
+
+class GdpComposition(Composition):
+    """Exact without sampling: mu = sqrt(sum of squared distances over the record's uses)."""
 
     name = "gdp_composition"
-    note = "docs/theory/compositions.md"
     title = "GDP composition"
     citation = literature.dong_roth_su("Corollary 3.3")
-    rates = "per step"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the uses are not plain Gaussians, if so."""
-        if run.noise_kind != "gaussian":
-            return "needs Gaussian noise; yours is Laplace (PLD composition covers it)"
-        if is_sampled(run):
-            return (
-                "needs records that join every batch they are due in; random batches make "
-                "mixtures, which are no Gaussian (PLD composition covers them)"
-            )
-        return why_no_uses(run)
+    needs = (GaussianNoise("PLD composition covers it"), Asks(_why_sampled), KNOWN_USES)
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
-        """Return the composed Gaussian."""
         total = math.fsum(use.count * use.distance**2 for use in uses_of_one_record(run))
         return GaussianCurve(math.sqrt(total) * (1 + 1e-15))
 
     def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
-        """Return the Gaussian curve at distance * sqrt(T)."""
         use, counts = uses_over_steps(run, steps)
         mu = use.distance * (1 + 1e-15)
         return for_each_count(counts, lambda n: GaussianCurve(mu * math.sqrt(n)).epsilon(delta))
 
 
-class PldComposition(Bound):
+def _why_no_pair(run: Run) -> str | None:
+    match run.batches:
+        case FixedSize() if _swaps_under_laplace(run):
+            return _SWAPPED_LAPLACE
+        case _:
+            return None
+
+
+class PldComposition(Composition):
     """The product of every step's dominating pair, composed in both orders and rounded up."""
 
     name = "pld_composition"
-    note = "docs/theory/compositions.md"
     claim_margin = COMPOSED_MARGIN
     title = "PLD composition"
     citation = literature.connect_the_dots("Algorithm 1, composed by fast Fourier transform")
-    # Exact where it applies.
-    dominated_by = ("gdp_composition",)
-    rates = "per step"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why no dominating pair is known for a step, if so."""
-        if _swaps_under_laplace(run) and isinstance(run.batches, FixedSize):
-            return (
-                "knows sampled Laplace noise for neighbors='add_remove' only; "
-                "use that, or noise_kind='gaussian'"
-            )
-        return why_no_uses(run)
+    dominated_by = _EXACT_WITHOUT_SAMPLING
+    needs = (Asks(_why_no_pair), KNOWN_USES)
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
-        """Return the composed privacy loss.
-
-        A record replaced under sampled Laplace noise is one removed and one added: no sharper pair
-        is known.
-        """
-        if _swaps_under_laplace(run) and isinstance(run.batches, Poisson):
-            return GroupCurve(self.curve(run.replace(neighbors="add_remove"), witness), 2)
-        parts = tuple((pair_of(use, run), use.count) for use in uses_of_one_record(run))
-        return LossCurve(parts)
+        match run.batches:
+            case Poisson() if _swaps_under_laplace(run):
+                # One removed and one added: no sharper pair is known.
+                return GroupCurve(self.curve(run.replace(neighbors="add_remove"), witness), 2)
+            case _:
+                uses = uses_of_one_record(run)
+                return LossCurve(tuple((pair_of(use, run), use.count) for use in uses))
 
     def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
-        """Share discretised pairs between close lengths; at most about two percent looser."""
+        """Share discretized pairs between close lengths; at most about two percent looser."""
         if _swaps_under_laplace(run):
             return Bound.epsilon_over_steps(self, run, delta, steps)
         use, counts = uses_over_steps(run, steps)
         return epsilon_over_counts(pair_of(use, run), counts, delta)
-
-
-def _swaps_under_laplace(run: Run) -> bool:
-    return run.noise_kind == "laplace" and run.neighbors == "replace"
 
 
 def pair_of(use: Use, run: Run) -> DominatingPair:

@@ -20,16 +20,12 @@ import numpy as np
 
 from dplateau.algorithms import FixedSize, Run, Schedule
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import learning_rate_of, learning_rates
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.iteration import (
-    CONTRACTION,
-    chain_of,
-    every_step,
-    geometry_assumptions,
-    step_map,
-)
-from dplateau.bounds.step_maps import why_no_contraction
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
+from dplateau.bounds.conditions import GEOMETRY, AboutBatches, Contractive, HiddenIterates
+from dplateau.bounds.iteration import chain_of, every_step, step_map
+from dplateau.bounds.step_maps import CONTRACTION, geometry_assumptions
 from dplateau.curves import AveragedLossCurve, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
@@ -60,7 +56,7 @@ class Start:
 
 
 @dataclass(frozen=True, eq=False)
-class Lags:
+class RunEnd:
     """The end of a run, one entry for each lag, and the program of the two runs' drift.
 
     ``keep`` is the contraction of the step, ``noise`` its standard deviation, ``move`` how far a
@@ -85,8 +81,8 @@ class Lags:
     def reaches(self, last_steps: int) -> FloatArray:
         """Return how far a shift of one unit of noise reaches at the end of the run."""
         kept = np.cumprod(np.r_[1.0, self.keep[: last_steps - 1]])
-        found: FloatArray = kept * self.noise[:last_steps]
-        return found
+        hidden: FloatArray = kept * self.noise[:last_steps]
+        return hidden
 
     def decayed(self, start: float, last_steps: int) -> float:
         """Return what is left of a start at the end if nothing absorbs it."""
@@ -121,21 +117,18 @@ def _law(weights: bytes, rate: float) -> AtomLaw:
     return upper_law(terms, np.full(terms.size, rate))
 
 
-def lags_of(run: Run) -> Lags:
+def run_end(run: Run) -> RunEnd:
     """Return the end of a run, as far back as its distances remember."""
-    assert run.learning_rate is not None
     maps = step_map(run)
-    rates = {value: maps.contraction(value) for value in _values(run.learning_rate)}
-    slowest = max(found.c for found in rates.values() if found is not None)
+    constants = {eta: maps.contraction(eta).c for eta in learning_rates(run)}
+    slowest = max(constants.values())
     last_steps = min(run.steps, _MOST_LAGS, _steps_to_decay(60.0, slowest))
     memory = min(_MOST_LAGS, _steps_to_decay(14.0 - math.log1p(-min(slowest, 1 - 1e-16)), slowest))
     count = min(run.steps, last_steps + memory)
-    etas = _ends(run.learning_rate, count)
-    keep = np.empty(count)
-    for eta, found in rates.items():
-        assert found is not None
-        keep[etas == eta] = found.c
-    return Lags(
+    etas, keep = _ends(learning_rate_of(run), count), np.empty(count)
+    for eta, constant in constants.items():
+        keep[etas == eta] = constant
+    return RunEnd(
         rate=run.sampling_rate,
         steps=run.steps,
         keep=keep,
@@ -154,19 +147,15 @@ def _steps_to_decay(depth: float, contraction: float) -> int:
     return math.ceil(depth / -math.log(contraction)) + 1 if contraction > 0 else 1
 
 
-def _values(value: PerStep) -> set[float]:
-    return {item for item, _ in value.blocks} if isinstance(value, Schedule) else {value}
-
-
 def _ends(value: PerStep, count: int) -> FloatArray:
     """Return the values of the last steps, the last one first."""
     if isinstance(value, Schedule):
-        found: FloatArray = value.values()[::-1][:count].copy()
-        return found
+        last: FloatArray = value.values()[::-1][:count].copy()
+        return last
     return np.full(count, value)
 
 
-def averaged_start(lags: Lags, last_steps: int, edges: tuple[float, ...]) -> Start:
+def averaged_start(end: RunEnd, last_steps: int, edges: tuple[float, ...]) -> Start:
     """Return the start with these edges (rising), weighted by upper bounds on the tails.
 
     Weights are differences of tails, 1 = tail of nothing: with deltas that rise from edge to edge
@@ -174,8 +163,8 @@ def averaged_start(lags: Lags, last_steps: int, edges: tuple[float, ...]) -> Sta
     """
     if not edges or any(a >= b for a, b in pairwise(edges)):
         raise InvalidInput(f"the starts of a plan must rise; got {edges!r}")
-    largest = lags.largest_start(last_steps)
-    law = None if edges[0] >= largest else lags.start_law(last_steps)
+    largest = end.largest_start(last_steps)
+    law = None if edges[0] >= largest else end.start_law(last_steps)
     tails = [1.0]
     for edge in edges:
         if edge >= largest:
@@ -188,17 +177,17 @@ def averaged_start(lags: Lags, last_steps: int, edges: tuple[float, ...]) -> Sta
     return Start(edges=edges, weights=weights, beyond=tails[-1])
 
 
-def cut_start(lags: Lags, last_steps: int, delta: float, buckets_skipped: int) -> Start:
+def cut_start(end: RunEnd, last_steps: int, delta: float, buckets_skipped: int) -> Start:
     """Return the start cut where the tail of its law falls to each of some levels."""
-    largest = lags.largest_start(last_steps)
-    law = lags.start_law(last_steps) if largest > 0 else None
+    largest = end.largest_start(last_steps)
+    law = end.start_law(last_steps) if largest > 0 else None
     if law is None:
-        return averaged_start(lags, last_steps, (largest,))
+        return averaged_start(end, last_steps, (largest,))
     rare = np.geomspace(_USUAL_LEVELS[-1], delta * _SHARE_BEYOND, _RARE_LEVELS + 1)[1:]
     # The rarest is always kept.
     levels = (*_USUAL_LEVELS, *rare.tolist())[::-buckets_skipped]
     edges = {min(largest, law.exceeded_by(level)) for level in levels}
-    return averaged_start(lags, last_steps, tuple(sorted(edges)))
+    return averaged_start(end, last_steps, tuple(sorted(edges)))
 
 
 # A long schedule's swaps are rounded up to this many sizes; the more sizes, the fewer levels.
@@ -230,12 +219,9 @@ class FixedSizeAveraged(Bound):
     note = "docs/theory/fixed_size.md"
     title = "Hidden-state fixed-size SGD, averaged start"
     citation = literature.this_library("docs/theory/fixed_size.md, Theorem 2")
-    hidden_state = True
+    release = HiddenIterates()
+    needs = (AboutBatches((FixedSize,)), *GEOMETRY, Contractive())
     claim_margin = COMPOSED_MARGIN
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive descent on fixed-size batches, if so."""
-        return why_not_about(run, FixedSize) or why_no_contraction(run)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Search the number R of last steps: every R is valid, so the search may be heuristic.
@@ -243,55 +229,55 @@ class FixedSizeAveraged(Bound):
         A surrogate ranks R over its whole range; coarse evaluations walk downhill from its best.
         Coarse starts are over-stated, which favors too many steps: the last search tries fewer.
         """
-        lags = lags_of(run)
-        most = lags.most_last_steps
+        end = run_end(run)
+        most = end.most_last_steps
         tried = {int(count) for count in np.geomspace(1, most, 24).round()}
-        best = min(sorted(tried), key=lambda count: _surrogate(lags, count, delta))
+        best = min(sorted(tried), key=lambda count: _surrogate(end, count, delta))
 
         @cache
         def coarse(last_steps: int) -> float:
-            curve = self._curve(lags, witness_of(lags, last_steps, delta, COARSE))
+            curve = self._curve(end, witness_of(end, last_steps, delta, COARSE))
             return replace(curve, resolution=COARSE.resolution).epsilon(delta)
 
         @cache
         def fine(last_steps: int) -> float:
-            return self._curve(lags, witness_of(lags, last_steps, delta, FINE)).epsilon(delta)
+            return self._curve(end, witness_of(end, last_steps, delta, FINE)).epsilon(delta)
 
         for factor in (1.4, 1.15):
             best = _downhill(coarse, best, most, (1 / factor, factor))
         best = _downhill(fine, best, most, (1 / 1.1,))
-        return witness_of(lags, best, delta, FINE)
+        return witness_of(end, best, delta, FINE)
 
     def replan(self, run: Run, delta: float, near: Witness) -> Witness:
         """Keep the number of last steps, whose search takes most of the time."""
         last_steps = min(int(near["last_steps"]), run.steps)
-        return witness_of(lags_of(run), last_steps, delta, FINE)
+        return witness_of(run_end(run), last_steps, delta, FINE)
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Check that every plan absorbs its start, and compose."""
-        return self._curve(lags_of(run), witness)
+        return self._curve(run_end(run), witness)
 
-    def _curve(self, lags: Lags, witness: Witness) -> AveragedLossCurve:
+    def _curve(self, end: RunEnd, witness: Witness) -> AveragedLossCurve:
         last_steps, edges = int(witness["last_steps"]), tuple(map(float, witness["edges"]))
-        if not 1 <= last_steps <= min(lags.steps, lags.keep.size):
-            raise InvalidInput(f"no last steps of this run: {last_steps} of {lags.steps}")
-        start = averaged_start(lags, last_steps, edges)
-        swap = lags.swap[:last_steps]
+        if not 1 <= last_steps <= min(end.steps, end.keep.size):
+            raise InvalidInput(f"no last steps of this run: {last_steps} of {end.steps}")
+        start = averaged_start(end, last_steps, edges)
+        swap = end.swap[:last_steps]
         sizes = np.array(witness["sizes"], dtype=float)
         size_of = np.searchsorted(sizes, swap * (1 - 1e-12))
         if size_of.max() >= sizes.size:
             raise InvalidInput(f"a swap of {swap.max():g} is larger than those planned for")
         levels = np.r_[0.0, witness["levels"]]
-        reaches, rows = lags.reaches(last_steps), []
+        reaches, rows = end.reaches(last_steps), []
         for edge, blocks in zip(edges, witness["plans"], strict=True):
             level_of = _level_of_lag(blocks, last_steps, levels.size)
-            if float(reaches @ levels[level_of]) < lags.decayed(edge, last_steps):
+            if float(reaches @ levels[level_of]) < end.decayed(edge, last_steps):
                 raise InvalidInput(f"the plan for a start at {edge:g} does not absorb it")
             rows.append(Counter(zip(size_of.tolist(), level_of.tolist(), strict=True)))
         used = sorted(set().union(*rows))
         return AveragedLossCurve(
             pairs=tuple(
-                SubsampledGaussianPair(lags.rate, float(sizes[size]), float(levels[level]))
+                SubsampledGaussianPair(end.rate, float(sizes[size]), float(levels[level]))
                 for size, level in used
             ),
             counts=tuple(tuple(row[pair] for pair in used) for row in rows),
@@ -300,8 +286,7 @@ class FixedSizeAveraged(Bound):
         )
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry of the steps."""
-        return geometry_assumptions(run, (CONTRACTION,), bounded=True)
+        return geometry_assumptions(run, (CONTRACTION,))
 
 
 def _downhill(
@@ -322,7 +307,7 @@ def _downhill(
 
 @dataclass(frozen=True, eq=False)
 class _Absorbers:
-    """The last R steps in the order in which they join: minimise sum a^2 + 2 q m a.
+    """The last R steps in the order in which they join: minimize sum a^2 + 2 q m a.
 
     That is the second-order cost of a shift a beside a swap of m; subject to sum_j e_j a_j >= need
     it is least at a_j = max(0, x e_j - q m_j), so the steps of smallest m_j / e_j join first.
@@ -336,28 +321,28 @@ class _Absorbers:
         live = self.reaches > 0
         order = np.argsort(self.drifts[live] / self.reaches[live], kind="stable")
         e, m = self.reaches[live][order], self.drifts[live][order]
-        found: FloatArray = (need + np.cumsum(e * m)) / np.cumsum(e * e)
+        values: FloatArray = (need + np.cumsum(e * m)) / np.cumsum(e * e)
         # The k-th step joins while the multiplier of the first k leaves it a positive shift.
-        joins = found * e > m
-        return float(found[max(int(np.count_nonzero(joins)), 1) - 1])
+        joins = values * e > m
+        return float(values[max(int(np.count_nonzero(joins)), 1) - 1])
 
     def shifts(self, multiplier: float) -> FloatArray:
         """Return the shifts at a multiplier."""
         return np.maximum(0.0, multiplier * self.reaches - self.drifts)
 
 
-def _absorbers(lags: Lags, last_steps: int) -> _Absorbers:
-    return _Absorbers(lags.reaches(last_steps), lags.rate * lags.swap[:last_steps])
+def _absorbers(end: RunEnd, last_steps: int) -> _Absorbers:
+    return _Absorbers(end.reaches(last_steps), end.rate * end.swap[:last_steps])
 
 
-def _surrogate(lags: Lags, last_steps: int, delta: float) -> float:
+def _surrogate(end: RunEnd, last_steps: int, delta: float) -> float:
     """Return about the epsilon of R last steps, every composition taken for a Gaussian."""
-    start = cut_start(lags, last_steps, delta, COARSE.buckets_skipped)
-    steps, swap = _absorbers(lags, last_steps), lags.swap[:last_steps]
-    sampled = lags.rate**2 * float(np.sum(np.expm1(np.minimum(swap**2, 50.0))))
+    start = cut_start(end, last_steps, delta, COARSE.buckets_skipped)
+    steps, swap = _absorbers(end, last_steps), end.swap[:last_steps]
+    sampled = end.rate**2 * float(np.sum(np.expm1(np.minimum(swap**2, 50.0))))
     costs = []
     for edge in start.edges:
-        need = lags.decayed(edge, last_steps)
+        need = end.decayed(edge, last_steps)
         shifts = steps.shifts(steps.multiplier(need)) if need > 0 else np.zeros(1)
         cost = float(np.sum(shifts * (shifts + 2 * steps.drifts[: shifts.size])))
         costs.append(sampled + cost)
@@ -378,12 +363,12 @@ def _surrogate(lags: Lags, last_steps: int, delta: float) -> float:
     return high
 
 
-def witness_of(lags: Lags, last_steps: int, delta: float, detail: Detail) -> Witness:
+def witness_of(end: RunEnd, last_steps: int, delta: float, detail: Detail) -> Witness:
     """Return starts, levels of shifts, and for each start how the last steps absorb it."""
-    start = cut_start(lags, last_steps, delta, detail.buckets_skipped)
-    sizes = _few_sizes(lags.swap[:last_steps])
-    steps = _absorbers(lags, last_steps)
-    needs = [lags.decayed(edge, last_steps) * UP for edge in start.edges]
+    start = cut_start(end, last_steps, delta, detail.buckets_skipped)
+    sizes = _few_sizes(end.swap[:last_steps])
+    steps = _absorbers(end, last_steps)
+    needs = [end.decayed(edge, last_steps) * UP for edge in start.edges]
     most = steps.shifts(steps.multiplier(needs[-1])).max() if needs[-1] > 0 else 0.0
     count = max(detail.levels // sizes.size, 8)
     # A start far below q m is lost in the difference that a shift is: leave room for an even one.
@@ -406,10 +391,10 @@ def witness_of(lags: Lags, last_steps: int, delta: float, detail: Detail) -> Wit
 
 def _few_sizes(swaps: FloatArray) -> FloatArray:
     """Return the distinct swaps, or few sizes on a geometric grid above all of them."""
-    found = np.unique(swaps)
-    if found.size <= _MOST_SIZES:
-        return found
-    return np.geomspace(found[0], found[-1] * (1 + 1e-12), _MOST_SIZES)
+    sizes = np.unique(swaps)
+    if sizes.size <= _MOST_SIZES:
+        return sizes
+    return np.geomspace(sizes[0], sizes[-1] * (1 + 1e-12), _MOST_SIZES)
 
 
 def _levels_of(steps: _Absorbers, need: float, level: float, count: int) -> IntArray:

@@ -12,16 +12,30 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
-from dplateau.algorithms import FixedSize, FullBatch, Poisson, Run, Scheme
+from dplateau.algorithms import FixedSize, FullBatch, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.compositions import starting_orders
-from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
-from dplateau.bounds.step_maps import StepMap, why_no_contraction, why_no_geometry
+from dplateau.bounds.conditions import (
+    GEOMETRY,
+    AboutBatches,
+    Asks,
+    BoundedDomain,
+    ConstantSteps,
+    Contractive,
+    ConvexLosses,
+    HiddenIterates,
+    Needs,
+    NeighborsAre,
+    SmoothLosses,
+)
+from dplateau.bounds.step_maps import CONTRACTION, StepMap, geometry_assumptions
 from dplateau.curves import RenyiCurve, sampled_gaussian_rdp
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
@@ -63,8 +77,8 @@ def order_limit(sampling_rate: float, noise: float) -> float:
 
 def sampled_divergence(orders: FloatArray, sampling_rate: float, noise: float) -> FloatArray:
     """Return 2 alpha q^2 / sigma^2, for q < 1/5, sigma >= 4 and orders up to the limit."""
-    found: FloatArray = 2 * orders * (sampling_rate / noise) ** 2
-    return found
+    divergence: FloatArray = 2 * orders * (sampling_rate / noise) ** 2
+    return divergence
 
 
 def orders_up_to(limit: float) -> FloatArray:
@@ -87,9 +101,26 @@ def burn_in(run: Run) -> int:
     ...                 domain=Ball(0.5), loss=loss))
     100
     """
-    assert run.lipschitz is not None
-    assert isinstance(run.learning_rate, float)
-    return math.ceil(run.diameter * run.n / (run.lipschitz * run.learning_rate) * (1 - 1e-12))
+    per_step = loss_of(run).lipschitz * equal_steps(run).eta
+    return math.ceil(run.diameter * run.n / per_step * (1 - 1e-12))
+
+
+def _why_full_batch(run: Run) -> str | None:
+    match run.batches:
+        case FullBatch():
+            return "samples batches; for full batches iteration_rdp is the same statement, proved"
+        case _:
+            return None
+
+
+_PLATEAU: Needs = (
+    Asks(_why_full_batch),
+    AboutBatches((FixedSize,)),
+    ConstantSteps(),
+    BoundedDomain("fixed_size_averaged needs none"),
+    *GEOMETRY,
+    Contractive(),
+)
 
 
 class PublishedPlateau(Bound):
@@ -99,29 +130,10 @@ class PublishedPlateau(Bound):
     composed with all the noise.
     """
 
-    hidden_state = True
+    release = HiddenIterates()
+    needs: ClassVar[Needs] = _PLATEAU
     sound = False
     note = "docs/theory/historical.md"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the statement is not about the run, if so."""
-        if isinstance(run.batches, FullBatch):
-            return "samples batches; for full batches iteration_rdp is the same statement, proved"
-        about = why_not_about(run, FixedSize)
-        if about is not None:
-            return about
-        if has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        if math.isinf(run.diameter):
-            return (
-                "needs a bounded domain: pass domain=Ball(radius) (fixed_size_averaged needs none)"
-            )
-        reason = why_no_contraction(run)
-        return self.more_missing(run) if reason is None else reason
-
-    def more_missing(self, run: Run) -> str | None:
-        """Return what else is missing, if anything."""
-        return None
 
     @abstractmethod
     def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
@@ -147,27 +159,23 @@ class PublishedPlateau(Bound):
         """Return min over whole R of R sampled + weight absorbed(R), order by order."""
         real = np.clip(self.best_steps(run, sampled, weight), 1.0, float(run.steps))
         both = [np.floor(real), np.ceil(real)]
-        found = [steps * sampled + weight * self.absorbed(run, steps) for steps in both]
-        least: FloatArray = np.minimum(*found)
+        totals = [steps * sampled + weight * self.absorbed(run, steps) for steps in both]
+        least: FloatArray = np.minimum(*totals)
         return least
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry of the steps."""
-        return geometry_assumptions(run, (CONTRACTION,), bounded=True)
+        return geometry_assumptions(run, (CONTRACTION,))
 
 
 def _distance(run: Run) -> float:
     """Return 2 L / (b sigma): a replaced record's reach in units of the noise."""
-    nu, step = run.iterate_std, run.record_step
-    assert isinstance(nu, float)
-    assert isinstance(step, float)
-    return 2 * step / nu
+    steps = equal_steps(run)
+    return 2 * steps.step / steps.nu
 
 
 def _width(run: Run) -> float:
     """Return the diameter in units of the noise."""
-    assert isinstance(run.iterate_std, float)
-    return run.diameter / run.iterate_std
+    return run.diameter / equal_steps(run).nu
 
 
 class AtConvex(PublishedPlateau):
@@ -183,8 +191,14 @@ class AtConvex(PublishedPlateau):
 
     def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return D / nu sqrt(weight / sampled)."""
-        found: FloatArray = _width(run) * np.sqrt(weight / np.maximum(sampled, 1e-300))
-        return found
+        best: FloatArray = _width(run) * np.sqrt(weight / np.maximum(sampled, 1e-300))
+        return best
+
+
+def _why_not_strongly_convex(run: Run) -> str | None:
+    if contraction(run) >= 1:
+        return "needs strong convexity: pass l2=... > 0 (at_convex_rdp needs none)"
+    return None
 
 
 class AtStronglyConvex(PublishedPlateau):
@@ -193,33 +207,34 @@ class AtStronglyConvex(PublishedPlateau):
     name = "at_strongly_convex_rdp"
     title = "Altschuler-Talwar, strongly convex (published)"
     citation = literature.altschuler_talwar("Theorem 5.1 and Remark 5.3, as (5.3)")
-
-    def more_missing(self, run: Run) -> str | None:
-        """Ask for a contraction below 1."""
-        if contraction(run) >= 1:
-            return "needs strong convexity: pass l2=... > 0 (at_convex_rdp needs none)"
-        return None
+    needs: ClassVar[Needs] = (*_PLATEAU, Asks(_why_not_strongly_convex))
 
     def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
         """Return c^(2R) D^2 / nu^2: one shift, in the last step."""
-        found: FloatArray = (_width(run) * contraction(run) ** steps) ** 2
-        return found
+        squared: FloatArray = (_width(run) * contraction(run) ** steps) ** 2
+        return squared
 
     def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return log(2 k weight D^2 / (nu^2 sampled)) / (2 k) with k = -log c."""
         rate = -math.log(contraction(run)) if contraction(run) > 0 else 700.0
         gain = 2 * rate * weight * _width(run) ** 2 / np.maximum(sampled, 1e-300)
-        found: FloatArray = np.log(np.maximum(gain, 1e-300)) / (2 * rate)
-        return found
+        best: FloatArray = np.log(np.maximum(gain, 1e-300)) / (2 * rate)
+        return best
 
 
 def contraction(run: Run) -> float:
     """Return max |1 - eta lambda| over both ends: maps of exactly b records."""
-    assert run.loss is not None
-    assert isinstance(run.learning_rate, float)
-    found = StepMap(run.loss, run.l2, 1.0, 1.0).contraction(run.learning_rate)
-    assert found is not None
-    return found.c
+    return StepMap(loss_of(run), run.l2, 1.0, 1.0).contraction(equal_steps(run).eta).c
+
+
+def _why_too_little_noise(run: Run) -> str | None:
+    noise = _half_noise(run)
+    if run.sampling_rate >= LARGEST_RATE or noise >= LEAST_NOISE:
+        return None
+    return (
+        "needs noise_std >= 8 sqrt(2) L / b, that is noise_multiplier >= 11.31; yours is "
+        f"{2 * math.sqrt(2) * noise:.4g}"
+    )
 
 
 class _Closed(PublishedPlateau):
@@ -227,19 +242,6 @@ class _Closed(PublishedPlateau):
 
     From n/5 on sampling is not used: S_alpha is that of two Gaussians (footnote 10).
     """
-
-    def more_missing(self, run: Run) -> str | None:
-        """Ask for what the closed bound needs."""
-        reason = super().more_missing(run)
-        if reason is not None or run.sampling_rate >= LARGEST_RATE:
-            return reason
-        noise = _half_noise(run)
-        if noise < LEAST_NOISE:
-            return (
-                "needs noise_std >= 8 sqrt(2) L / b, that is noise_multiplier >= 11.31; yours is "
-                f"{2 * math.sqrt(2) * noise:.4g}"
-            )
-        return None
 
     def curve(self, run: Run, witness: Witness) -> RenyiCurve:
         """Return the closed statement at each order it allows."""
@@ -266,6 +268,7 @@ class AtConvexClosed(_Closed, AtConvex):
     name = "at_convex_closed"
     title = "Altschuler-Talwar, convex, closed (published)"
     citation = literature.altschuler_talwar("Theorem 3.1 with Lemma 2.12")
+    needs = (*_PLATEAU, Asks(_why_too_little_noise))
 
 
 class AtStronglyConvexClosed(_Closed, AtStronglyConvex):
@@ -274,47 +277,28 @@ class AtStronglyConvexClosed(_Closed, AtStronglyConvex):
     name = "at_strongly_convex_closed"
     title = "Altschuler-Talwar, strongly convex, closed (published)"
     citation = literature.altschuler_talwar("Theorem 5.1 with Lemma 2.12")
+    needs = (*_PLATEAU, Asks(_why_not_strongly_convex), Asks(_why_too_little_noise))
+
+
+def _why_ridge(run: Run) -> str | None:
+    return f"is stated without a ridge term; yours has l2={run.l2:g}" if run.l2 > 0 else None
+
+
+_NO_RIDGE: Needs = (
+    NeighborsAre("replace"),
+    ConstantSteps(),
+    Asks(_why_ridge),
+    BoundedDomain(),
+    *GEOMETRY,
+)
 
 
 class BravoClosed(Bound):
     """D_alpha <= (alpha / sigma^2) A for alpha up to a limit; subclasses say what A is."""
 
-    hidden_state = True
+    release = HiddenIterates()
     sound = False
     note = "docs/theory/historical.md"
-    scheme: ClassVar[Scheme]
-
-    def missing(self, run: Run) -> str | None:
-        """Return which condition of the theorem fails, if one does."""
-        about = why_not_about(run, self.scheme)
-        if about is not None:
-            return about
-        if run.neighbors != "replace":
-            return f"is about neighbors='replace'; yours is {run.neighbors!r}"
-        if has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        if run.l2 > 0:
-            return f"is stated without a ridge term; yours has l2={run.l2:g}"
-        if math.isinf(run.diameter):
-            return "needs a bounded domain: pass domain=Ball(radius)"
-        reason = why_no_geometry(run)
-        if reason is None:
-            reason = self.missing_losses(run) or self.missing_sizes(run)
-        if reason is None and run.steps < self.last_steps(run):
-            reason = f"needs at least {self.last_steps(run)} steps; yours has {run.steps}"
-        return reason
-
-    @abstractmethod
-    def missing_losses(self, run: Run) -> str | None:
-        """Return which condition on the losses fails, if one does."""
-
-    @abstractmethod
-    def missing_sizes(self, run: Run) -> str | None:
-        """Return which condition on batch and noise fails, if one does."""
-
-    @abstractmethod
-    def last_steps(self, run: Run) -> int:
-        """Return the number of steps that the proof looks at."""
 
     @abstractmethod
     def limit(self, run: Run) -> float:
@@ -331,23 +315,51 @@ class BravoClosed(Bound):
         return RenyiCurve(tuple(orders.tolist()), tuple((orders * slope).tolist()))
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry that was declared."""
-        return geometry_assumptions(run, (), bounded=True)
+        return geometry_assumptions(run, ())
 
 
 def _sigma(run: Run) -> float:
     """Return the noise on the averaged gradient."""
-    nu, eta = run.iterate_std, run.learning_rate
-    assert isinstance(nu, float)
-    assert isinstance(eta, float)
-    return nu / eta
+    steps = equal_steps(run)
+    return steps.nu / steps.eta
 
 
 def _constants(run: Run) -> tuple[float, float, float, int]:
     """Return (eta, L, D, n)."""
-    assert run.loss is not None
-    assert isinstance(run.learning_rate, float)
-    return run.learning_rate, run.loss.lipschitz, run.diameter, run.n
+    return equal_steps(run).eta, loss_of(run).lipschitz, run.diameter, run.n
+
+
+def _enough_steps(least: Callable[[Run], int]) -> Asks:
+    """Return the condition that a run has the steps that the proof looks at."""
+
+    def why_not(run: Run) -> str | None:
+        if run.steps >= least(run):
+            return None
+        return f"needs at least {least(run)} steps; yours has {run.steps}"
+
+    return Asks(why_not)
+
+
+def weakly_smooth_steps(run: Run) -> int:
+    """Return ceil(D n / (4 eta L))."""
+    eta, lipschitz, diameter, n = _constants(run)
+    return math.ceil(diameter * n / (4 * eta * lipschitz) * (1 - 1e-12))
+
+
+def _noise_in_units(run: Run) -> float:
+    """Return b sigma / (2 sqrt(2) L)."""
+    return run.batch_size * _sigma(run) / (2 * math.sqrt(2) * _constants(run)[1])
+
+
+def _why_sampled_too_often(run: Run) -> str | None:
+    if run.sampling_rate >= LARGEST_RATE:
+        return f"needs batch_size < n / 5; yours is {run.sampling_rate:.4g} n"
+    if _noise_in_units(run) < LEAST_NOISE:
+        return (
+            "needs noise_std >= 8 sqrt(2) L / b, that is noise_multiplier >= 11.31; yours is "
+            f"{2 * math.sqrt(2) * _noise_in_units(run):.4g}"
+        )
+    return None
 
 
 class BravoWeaklySmooth(BravoClosed):
@@ -360,48 +372,41 @@ class BravoWeaklySmooth(BravoClosed):
     name = "bravo_weakly_smooth"
     title = "Bravo et al., weakly smooth (published)"
     citation = literature.bravo("Theorem 5.2 and Remark 5.3")
-    scheme = Poisson
-
-    def missing_losses(self, run: Run) -> str | None:
-        """Ask for convexity."""
-        assert run.loss is not None
-        return None if run.loss.convex else "needs convex losses; yours are declared nonconvex"
-
-    def missing_sizes(self, run: Run) -> str | None:
-        """Ask for b < n/5 and sigma >= 8 sqrt(2) L/b."""
-        if run.sampling_rate >= LARGEST_RATE:
-            return f"needs batch_size < n / 5; yours is {run.sampling_rate:.4g} n"
-        if self._noise(run) < LEAST_NOISE:
-            return (
-                "needs noise_std >= 8 sqrt(2) L / b, that is noise_multiplier >= 11.31; yours is "
-                f"{2 * math.sqrt(2) * self._noise(run):.4g}"
-            )
-        return None
-
-    def _noise(self, run: Run) -> float:
-        """Return b sigma / (2 sqrt(2) L)."""
-        return run.batch_size * _sigma(run) / (2 * math.sqrt(2) * _constants(run)[1])
-
-    def last_steps(self, run: Run) -> int:
-        """Return ceil(D n / (4 eta L))."""
-        eta, lipschitz, diameter, n = _constants(run)
-        return math.ceil(diameter * n / (4 * eta * lipschitz) * (1 - 1e-12))
+    needs = (
+        AboutBatches((Poisson,)),
+        *_NO_RIDGE,
+        ConvexLosses(),
+        Asks(_why_sampled_too_often),
+        _enough_steps(weakly_smooth_steps),
+    )
 
     def limit(self, run: Run) -> float:
         """Return alpha*(b/n, b sigma/(2 sqrt(2) L))."""
-        return order_limit(run.sampling_rate, self._noise(run))
+        return order_limit(run.sampling_rate, _noise_in_units(run))
 
     def factor(self, run: Run) -> float:
-        """Return A."""
         eta, lipschitz, diameter, n = _constants(run)
-        assert run.loss is not None
-        p, constant = run.loss.holder or (0.0, 2 * lipschitz)
-        steps = self.last_steps(run)
+        p, constant = loss_of(run).holder or (0.0, 2 * lipschitz)
+        steps = weakly_smooth_steps(run)
         power = float(eta ** (2 * p / (1 - p)) * (constant / 2) ** (2 / (1 - p)))
         jump = 4 * power * (1 - p) / (1 + p)
         hidden = 16 * lipschitz**2 * steps / n**2 + (diameter / eta) ** 2 / steps
         hidden += jump * (1 + math.log(steps))
         return min(hidden, 16 * lipschitz**2 * run.steps / n**2)
+
+
+def nonconvex_steps(run: Run) -> int:
+    """Return ceil(ln 2 / (2 ln(1 + eta beta)))."""
+    return math.ceil(math.log(2) / (2 * math.log1p(_constants(run)[0] * loss_of(run).smoothness)))
+
+
+def _why_not_a_tenth(run: Run) -> str | None:
+    if run.batch_size > run.n / 10:
+        return f"needs batch_size <= n / 10; yours is {run.sampling_rate:.4g} n"
+    multiplier = _sigma(run) * run.batch_size / _constants(run)[1]
+    if multiplier < 2 * math.sqrt(10) * (1 - 1e-12):
+        return f"needs noise_multiplier >= 2 sqrt(10) = 6.325; yours is {multiplier:.4g}"
+    return None
 
 
 class BravoNonconvex(BravoClosed):
@@ -410,28 +415,13 @@ class BravoNonconvex(BravoClosed):
     name = "bravo_nonconvex"
     title = "Bravo et al., nonconvex smooth (published)"
     citation = literature.bravo("Theorem 5.4")
-    scheme = FixedSize
-
-    def missing_losses(self, run: Run) -> str | None:
-        """Ask for smoothness."""
-        assert run.loss is not None
-        if math.isinf(run.loss.smoothness):
-            return "needs smooth losses: pass smoothness=..."
-        return None
-
-    def missing_sizes(self, run: Run) -> str | None:
-        """Ask for b <= n/10 and sigma >= 2 sqrt(10) L/b."""
-        if run.batch_size > run.n / 10:
-            return f"needs batch_size <= n / 10; yours is {run.sampling_rate:.4g} n"
-        multiplier = _sigma(run) * run.batch_size / _constants(run)[1]
-        if multiplier < 2 * math.sqrt(10) * (1 - 1e-12):
-            return f"needs noise_multiplier >= 2 sqrt(10) = 6.325; yours is {multiplier:.4g}"
-        return None
-
-    def last_steps(self, run: Run) -> int:
-        """Return ceil(ln 2 / (2 ln(1 + eta beta)))."""
-        assert run.loss is not None
-        return math.ceil(math.log(2) / (2 * math.log1p(_constants(run)[0] * run.loss.smoothness)))
+    needs = (
+        AboutBatches((FixedSize,)),
+        *_NO_RIDGE,
+        SmoothLosses(),
+        Asks(_why_not_a_tenth),
+        _enough_steps(nonconvex_steps),
+    )
 
     def limit(self, run: Run) -> float:
         """Return (b sigma / (4 L))^2 ln(n/b), above 3 under the conditions."""
@@ -439,11 +429,9 @@ class BravoNonconvex(BravoClosed):
         return (run.batch_size * _sigma(run) / (4 * lipschitz)) ** 2 * math.log(n / run.batch_size)
 
     def factor(self, run: Run) -> float:
-        """Return A."""
         eta, lipschitz, diameter, n = _constants(run)
-        assert run.loss is not None
-        beta = run.loss.smoothness
-        sampled = 52 * lipschitz**2 * self.last_steps(run) / n**2
+        beta = loss_of(run).smoothness
+        sampled = 52 * lipschitz**2 * nonconvex_steps(run) / n**2
         return sampled + 4 * diameter**2 * beta / eta + 2 * (diameter * beta) ** 2
 
     def converted_epsilon(self, run: Run, delta: float) -> float:

@@ -23,30 +23,37 @@ from dplateau.algorithms import (
     OnePass,
     Poisson,
     Run,
-    Scheme,
     refuse_batches,
 )
 from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import equal_steps, learning_rate_of, learning_rates, loss_of
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.step_maps import CONTRACTION as CONTRACTION
+from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.conditions import (
+    GEOMETRY,
+    AboutBatches,
+    Asks,
+    BoundedDomain,
+    Contractive,
+    HiddenIterates,
+    holds,
+)
 from dplateau.bounds.step_maps import (
-    SMOOTH,
+    CAPPED,
+    CONTRACTION,
     BatchCap,
     StepMap,
     batch_cap,
     cap_of,
     capped_step_map,
     double_below,
-    learning_rates,
+    geometry_assumptions,
     linear_class,
     tail_cap,
-    why_no_contraction,
-    why_no_geometry,
 )
 from dplateau.curves import GaussianCurve, MixtureCurve, PrivacyCurve
 from dplateau.errors import InvalidInput
-from dplateau.ground.types import BoolArray, IntArray
+from dplateau.ground.types import BoolArray, FloatArray, IntArray
 from dplateau.shifts import Chain, Linear, Modulus, Segment, ShiftPlan, evaluate, solve
 
 # The modulus of a step by its learning rate, the records in its batch, and whether the record
@@ -101,36 +108,52 @@ def steps_are_alike(run: Run) -> bool:
 
     Not so with a schedule, nor with a shorter last batch where more records mean more convexity.
     """
-    if has_schedule(run):
+    if run.has_schedule:
         return False
-    assert run.loss is not None
-    return run.loss.strong_convexity == 0 or _shortest_batch(run) == run.batch_size
+    return loss_of(run).strong_convexity == 0 or _shortest_batch(run) == run.batch_size
 
 
 def step_map(run: Run, records: int | None = None, *, used: bool = True) -> StepMap:
-    """Return the step map of the records that both neighbours share, batches being known.
+    """Return the step map of the records that both neighbors share, batches being known.
 
     A batch of ``records`` (the run's shortest if None) lacks one of them if it uses the record that
     differs: nothing is asked of that one's own loss but the length of its gradient.
     """
-    assert run.loss is not None
     common = (_shortest_batch(run) if records is None else records) - used
     least = double_below(Fraction(common) / Fraction(run.batch_size))
-    return StepMap(loss=run.loss, l2=run.l2, least_fraction=least, most_fraction=1.0)
+    return StepMap(loss_of(run), run.l2, least_fraction=least, most_fraction=1.0)
 
 
 def _shortest_batch(run: Run) -> int:
-    size = int(run.batch_size)
-    return run.n % size or size if isinstance(run.batches, Cyclic | OnePass) else size
+    """Return the records of the shortest batch (of Poisson batches a typical one)."""
+    match run.batches:
+        case Cyclic(size=size) | OnePass(size=size):
+            return run.n % size or size
+        case FullBatch() | FixedSize() | Poisson():
+            return int(run.batch_size)
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
 def batch_records(run: Run) -> IntArray:
-    """Return how many records each step's batch holds."""
-    found = np.full(run.steps, int(run.batch_size), dtype=np.int64)
-    if isinstance(run.batches, Cyclic | OnePass):
-        length = -(-run.n // int(run.batch_size))
-        found[length - 1 :: length] = _shortest_batch(run)
-    return found
+    """Return how many records each step's batch holds: all but the last of an epoch hold b."""
+    records = np.full(run.steps, int(run.batch_size), dtype=np.int64)
+    match run.batches:
+        case Cyclic() | OnePass():
+            length = run.batches_per_epoch
+            records[length - 1 :: length] = _shortest_batch(run)
+        case _:
+            pass
+    return records
+
+
+def is_reshuffled(run: Run) -> bool:
+    """Return whether the order changes from epoch to epoch."""
+    match run.batches:
+        case Cyclic(order="reshuffle"):
+            return True
+        case _:
+            return False
 
 
 def moduli_of(
@@ -142,7 +165,7 @@ def moduli_of(
     much an epoch leaves must not depend on where it does (docs/theory/ordered.md).
     Without ``by_batch`` the shortest batch, less a record, stands for all; ``maps`` do if given.
     """
-    always = isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle"
+    always = is_reshuffled(run)
 
     @cache
     def modulus(eta: float, records: int, used: bool) -> Modulus:
@@ -172,31 +195,24 @@ def chain_of(
     modulus = moduli_of(run, losses, by_batch=by_batch, maps=maps)
     if not steps_are_alike(run):
         return Chain.of(list(_step_by_step(run, pattern, modulus)), diameter=diameter)
-    assert isinstance(run.learning_rate, float)
-    assert isinstance(run.iterate_std, float)
-    eta, nu, size = run.learning_rate, run.iterate_std, int(run.batch_size)
-    others, own = modulus(eta, size, False), modulus(eta, size, True)
-    use = Segment(1, own, record_reach(run, eta), nu)
+    steps, size = equal_steps(run), int(run.batch_size)
+    others, own = modulus(steps.eta, size, False), modulus(steps.eta, size, True)
     before = pattern.period - 1 - pattern.trailing
-    around = [
-        Segment(count, others, 0.0, nu) if count > 0 else None
-        for count in (before, pattern.trailing)
+    segments = [
+        Segment(count, phi, reach, steps.nu)
+        for count, phi, reach in (
+            (before, others, 0.0),
+            (1, own, steps.reach),
+            (pattern.trailing, others, 0.0),
+        )
+        if count > 0
     ]
-    segments = [part for part in (around[0], use, around[1]) if part is not None]
     return Chain.of(segments, repeats=pattern.uses, diameter=diameter)
-
-
-def record_reach(run: Run, eta: float) -> float:
-    """Return how far the record moves a step that uses it."""
-    assert run.lipschitz is not None
-    return run.neighbor_factor * eta * run.lipschitz / run.batch_size
 
 
 def _step_by_step(run: Run, pattern: Pattern, modulus: ModulusOf) -> Iterator[Segment]:
     """Yield stretches of equal steps of a run whose steps are not all alike."""
-    assert run.learning_rate is not None
-    etas = values_over(run.learning_rate, run.steps)
-    stds = values_over(run.iterate_std, run.steps)
+    etas, stds, reaches = per_step_values(run)
     used, records = pattern.at_steps(run.steps), batch_records(run)
     new = np.zeros(run.steps - 1, dtype=np.bool_)
     for values in (etas, stds, used, records):
@@ -204,15 +220,16 @@ def _step_by_step(run: Run, pattern: Pattern, modulus: ModulusOf) -> Iterator[Se
     starts = np.flatnonzero(np.r_[True, new])
     counts = np.diff(np.r_[starts, run.steps])
     for start, count in zip(starts, counts, strict=True):
-        eta = float(etas[start])
-        reach = record_reach(run, eta) if used[start] else 0.0
-        phi = modulus(eta, int(records[start]), bool(used[start]))
+        phi = modulus(float(etas[start]), int(records[start]), bool(used[start]))
+        reach = float(reaches[start]) if used[start] else 0.0
         yield Segment(int(count), phi, reach, float(stds[start]))
 
 
-def has_schedule(run: Run) -> bool:
-    """Return whether anything changes from step to step."""
-    return run.has_schedule
+def per_step_values(run: Run) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return learning rate, noise in parameter space and the record's reach at every step."""
+    stated = (learning_rate_of(run), run.iterate_std, run.record_step)
+    etas, stds, record_steps = (values_over(value, run.steps) for value in stated)
+    return etas, stds, run.neighbor_factor * record_steps
 
 
 def gaussian_of(sum_of_squares: float) -> GaussianCurve:
@@ -223,7 +240,8 @@ def gaussian_of(sum_of_squares: float) -> GaussianCurve:
 class ShiftBound(Bound):
     """A bound whose witness is one shift plan for the most exposed record."""
 
-    hidden_state = True
+    note = "docs/theory/iteration.md"
+    release = HiddenIterates()
     bounded = True
     by_batch = True
 
@@ -233,29 +251,31 @@ class ShiftBound(Bound):
 
     def losses(self, run: Run) -> tuple[str, ...]:
         """Return the classes of losses whose moduli may be used."""
-        assert run.loss is not None
-        return (linear_class(run.loss),)
+        return (linear_class(loss_of(run)),)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the cheapest plan over the classes of losses that apply."""
-        found = []
-        for losses in self.losses(run):
-            found.append((solve(self._chain(run, self.pattern(run), losses)), losses))
-        best, losses = min(found, key=lambda item: item[0].sum_of_squares)
+        pattern = self.pattern(run)
+        solved = [(solve(self._chain(run, pattern, losses)), losses) for losses in self.losses(run)]
+        best, losses = min(solved, key=lambda item: item[0].sum_of_squares)
         return {
             "losses": losses,
-            **vars(self.pattern(run)),
+            **vars(pattern),
             "bounded": self.bounded,
             "plan": best.plan.to_dict(),
             "sum_of_squares": best.sum_of_squares,
         }
 
     def curve(self, run: Run, witness: Witness) -> GaussianCurve:
-        """Return the Gaussian curve of the re-evaluated plan."""
         return gaussian_of(self.sum_of_squares(run, witness))
 
     def sum_of_squares(self, run: Run, witness: Witness) -> float:
         """Return mu^2, re-evaluated from the witness's plan."""
+        if witness["losses"] not in self.losses(run):
+            raise InvalidInput(f"the run does not justify losses that are {witness['losses']!r}")
+        return self._evaluated(run, witness)
+
+    def _evaluated(self, run: Run, witness: Witness) -> float:
         chain = self._chain(run, self.pattern(run), witness["losses"])
         return evaluate(ShiftPlan.from_dict(witness["plan"]), chain).sum_of_squares
 
@@ -265,40 +285,13 @@ class ShiftBound(Bound):
             return GaussianCurve(0.0)  # the run ends before its turn
         pattern = at_position(run, position)
         chains = [self._chain(run, pattern, losses) for losses in self.losses(run)]
-        least = min(solve(chain).sum_of_squares for chain in chains)
-        return gaussian_of(least)
+        return gaussian_of(min(solve(chain).sum_of_squares for chain in chains))
 
     def _chain(self, run: Run, pattern: Pattern, losses: str) -> Chain:
         return chain_of(run, pattern, losses, bounded=self.bounded, by_batch=self.by_batch)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry that was declared and checked."""
         return geometry_assumptions(run, self.losses(run), bounded=self.bounded)
-
-
-def geometry_assumptions(
-    run: Run, losses: tuple[str, ...], *, bounded: bool
-) -> tuple[Assumption, ...]:
-    """Return what a last-iterate bound adds to the usual assumptions."""
-    found = [
-        Assumption(f"every record's loss is {' or '.join(losses)}, as declared", "declared"),
-        Assumption("the ridge term covers every coordinate, the intercept included", "declared"),
-    ]
-    if CONTRACTION in losses:
-        found.append(Assumption("learning_rate * (smoothness + l2) <= 2", "checked"))
-    if SMOOTH in losses and run.loss is not None and run.l2 >= run.loss.smoothness:
-        text = "l2 >= smoothness, which makes up for losses that are not convex"
-        found.append(Assumption(text, "checked"))
-    if bounded and run.domain is not None:
-        found.append(Assumption("every iterate is projected onto the convex domain", "declared"))
-    return tuple(found)
-
-
-def why_no_deterministic_contraction(
-    run: Run, scheme: Scheme, *, nonconvex: bool = True
-) -> str | None:
-    """Return why a contraction bound for such batches does not apply, or None."""
-    return why_not_about(run, scheme) or why_no_contraction(run, nonconvex=nonconvex)
 
 
 class GdContraction(ShiftBound):
@@ -308,17 +301,12 @@ class GdContraction(ShiftBound):
     """
 
     name = "gd_contraction"
-    note = "docs/theory/iteration.md"
     title = "Hidden-state GD, contractive steps"
     citation = literature.shifted_interpolation("Theorem 4.1, by the shift program")
+    needs = (AboutBatches((FullBatch,)), *GEOMETRY, Contractive(nonconvex=True))
     bounded = False
 
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive full-batch descent, if so."""
-        return why_no_deterministic_contraction(run, FullBatch)
-
     def pattern(self, run: Run) -> Pattern:
-        """Return: every step."""
         return every_step(run)
 
 
@@ -330,104 +318,45 @@ class GdBounded(ShiftBound):
     """
 
     name = "gd_bounded"
-    note = "docs/theory/iteration.md"
     title = "Hidden-state GD, bounded domain"
     citation = literature.shifted_interpolation("Theorem 4.2, by the shift program")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no projected contractive full-batch descent, if so."""
-        if isinstance(run.batches, FullBatch) and run.domain is None:
-            return "needs a bounded domain: pass domain=Ball(radius=...) and project every iterate"
-        return why_no_deterministic_contraction(run, FullBatch)
+    needs = (
+        AboutBatches((FullBatch,)),
+        BoundedDomain(),
+        *GEOMETRY,
+        Contractive(nonconvex=True),
+    )
 
     def pattern(self, run: Run) -> Pattern:
-        """Return: every step."""
         return every_step(run)
 
 
 # With a schedule each position in an epoch has its own program, about 1e-4 seconds a step.
 MOST_STEPS = 20_000
+NO_MODULUS = (
+    "is for losses whose steps do not contract; here the contraction that other bounds use is "
+    "never worse, or nothing but lipschitz=... was declared (say convex=True, smoothness=..., "
+    "holder=... or dissipativity=...)"
+)
 
 
 def _positions(run: Run) -> int:
     """Return how many positions have to be told apart: one unless a schedule meets an order."""
-    if not (isinstance(run.batches, Cyclic | OnePass) and has_schedule(run)):
-        return 1
-    return min(run.steps, -(-run.n // int(run.batch_size)))
+    match run.batches:
+        case Cyclic() | OnePass() if run.has_schedule:
+            return min(run.steps, run.batches_per_epoch)
+        case _:
+            return 1
 
 
-class ModulusBound(ShiftBound):
-    """The shift program with phi(u) = sqrt(c u^2 + h), or with an expanding linear map.
-
-    Nonsmooth convex, weakly smooth, nonconvex smooth and dissipative losses; lifted from Rényi
-    divergences to Gaussian trade-offs with the same sum of squares (docs/theory/iteration.md).
-    """
-
-    name = "modulus"
-    note = "docs/theory/iteration.md"
-    title = "Hidden state, general losses"
-    citation = literature.bravo("Theorem 3.4 and section 2, lifted to GDP")
-    by_batch = False  # so that no schedule, no difference: the last step's record is the worst
-
-    def missing(self, run: Run) -> str | None:
-        """Return why no modulus is known for the run, if so."""
-        if _positions(run) * run.steps > MOST_STEPS:
-            return (
-                f"solves {_positions(run)} positions of a schedule one by one, up to {MOST_STEPS} "
-                f"steps together; yours are {_positions(run) * run.steps}"
-            )
-        reason = _why_no_pattern(run) or why_no_geometry(run)
-        if reason is not None:
-            return reason
-        if not self.losses(run):
-            return (
-                "is for losses whose steps do not contract; here the contraction that other bounds "
-                "use is never worse, or nothing but lipschitz=... was declared (say convex=True, "
-                "smoothness=..., holder=... or dissipativity=...)"
-            )
+def _why_too_many(run: Run) -> str | None:
+    total = _positions(run) * run.steps
+    if total <= MOST_STEPS:
         return None
-
-    def pattern(self, run: Run) -> Pattern:
-        """Return the uses of the most exposed record."""
-        if isinstance(run.batches, Cyclic | OnePass):
-            return at_position(run, latest_position(run))
-        return every_step(run)
-
-    def losses(self, run: Run) -> tuple[str, ...]:
-        """Return the classes that the declared constants justify at every learning rate."""
-        maps = step_map(run)
-        classes = [set(maps.moduli(eta)) for eta in learning_rates(run)]
-        shared = set.intersection(*classes) if classes else set()
-        assert run.loss is not None
-        if why_no_contraction(run, nonconvex=True) is None:
-            shared.discard(linear_class(run.loss))  # the contraction bounds are about these
-        return tuple(sorted(shared))
-
-    def plan(self, run: Run, delta: float) -> Witness:
-        """Return the cheapest plan, or with a schedule one plan for each position."""
-        if _positions(run) == 1:
-            return super().plan(run, delta)
-        found = []
-        for losses in self.losses(run):
-            solved = [solve(chain) for chain in self._chains(run, losses)]
-            found.append((max(one.sum_of_squares for one in solved), losses, solved))
-        worst, losses, solved = min(found, key=lambda item: item[0])
-        plans = [one.plan.to_dict() for one in solved]
-        return {"losses": losses, "bounded": True, "plans": plans, "sum_of_squares": worst}
-
-    def sum_of_squares(self, run: Run, witness: Witness) -> float:
-        """Return mu^2, re-evaluated from the witness's plans."""
-        if _positions(run) == 1:
-            return super().sum_of_squares(run, witness)
-        if witness["losses"] not in self.losses(run):
-            raise InvalidInput(f"the run does not justify losses that are {witness['losses']!r}")
-        chains = self._chains(run, witness["losses"])
-        pairs = zip(witness["plans"], chains, strict=True)
-        return max(evaluate(ShiftPlan.from_dict(p), chain).sum_of_squares for p, chain in pairs)
-
-    def _chains(self, run: Run, losses: str) -> list[Chain]:
-        places = range(_positions(run))
-        return [self._chain(run, at_position(run, place), losses) for place in places]
+    return (
+        f"solves {_positions(run)} positions of a schedule one by one, up to {MOST_STEPS} steps "
+        f"together; yours are {total}"
+    )
 
 
 def _why_no_pattern(run: Run) -> str | None:
@@ -443,37 +372,99 @@ def _why_no_pattern(run: Run) -> str | None:
             refuse_batches(unknown)
 
 
+def _general_classes(run: Run) -> tuple[str, ...]:
+    """Return the classes that the constants justify at every learning rate, contractions apart."""
+    maps = step_map(run)
+    shared = set.intersection(*(set(maps.moduli(eta)) for eta in learning_rates(run)))
+    if holds(Contractive(nonconvex=True), run):
+        shared.discard(linear_class(loss_of(run)))  # the contraction bounds are about these
+    return tuple(sorted(shared))
+
+
+class ModulusBound(ShiftBound):
+    """The shift program with phi(u) = sqrt(c u^2 + h), or with an expanding linear map.
+
+    Nonsmooth convex, weakly smooth, nonconvex smooth and dissipative losses; lifted from Rényi
+    divergences to Gaussian trade-offs with the same sum of squares.
+    """
+
+    name = "modulus"
+    title = "Hidden state, general losses"
+    citation = literature.bravo("Theorem 3.4 and section 2, lifted to GDP")
+    needs = (
+        Asks(_why_too_many),
+        Asks(_why_no_pattern),
+        *GEOMETRY,
+        Asks(lambda run: None if _general_classes(run) else NO_MODULUS),
+    )
+    by_batch = False  # so that no schedule, no difference: the last step's record is the worst
+
+    def pattern(self, run: Run) -> Pattern:
+        match run.batches:
+            case Cyclic() | OnePass():
+                return at_position(run, latest_position(run))
+            case _:
+                return every_step(run)
+
+    def losses(self, run: Run) -> tuple[str, ...]:
+        return _general_classes(run)
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the cheapest plan, or with a schedule one plan for each position."""
+        if _positions(run) == 1:
+            return super().plan(run, delta)
+        tried = []
+        for losses in self.losses(run):
+            solved = [solve(chain) for chain in self._chains(run, losses)]
+            tried.append((max(one.sum_of_squares for one in solved), losses, solved))
+        worst, losses, solved = min(tried, key=lambda item: item[0])
+        plans = [one.plan.to_dict() for one in solved]
+        return {"losses": losses, "bounded": True, "plans": plans, "sum_of_squares": worst}
+
+    def _evaluated(self, run: Run, witness: Witness) -> float:
+        if _positions(run) == 1:
+            return super()._evaluated(run, witness)
+        pairs = zip(witness["plans"], self._chains(run, witness["losses"]), strict=True)
+        return max(evaluate(ShiftPlan.from_dict(p), chain).sum_of_squares for p, chain in pairs)
+
+    def _chains(self, run: Run, losses: str) -> list[Chain]:
+        places = range(_positions(run))
+        return [self._chain(run, at_position(run, place), losses) for place in places]
+
+
+def _why_no_class(run: Run) -> str | None:
+    if any(_classes(run, capped_step_map(run, cap)) for cap in _caps(run, 1e-9)):
+        return None
+    return (
+        "needs a bound on how far a step drives two states apart: say convex=True, "
+        "smoothness=..., holder=... or dissipativity=..."
+    )
+
+
 class EveryBatch(Bound):
-    """mu-GDP with the mu of a record in every batch, whatever the losses and the sampling rate."""
+    """mu-GDP with the mu of a record in every batch, whatever the losses and the sampling rate.
+
+    Given all batches a run is one with batches known in advance, and a plan of shifts for a record
+    that is used at every step also absorbs what a record does that is used at some of them. Nothing
+    is gained from sampling, so this wins at sampling rates near 1, and is exact at rate 1.
+    """
 
     name = "every_batch"
     note = "docs/theory/iteration.md"
     title = "Hidden state, record in every batch"
     citation = literature.this_library("docs/theory/iteration.md, Theorem 2")
-    hidden_state = True
-    # They only matter to how large batches are.
-    rates = "per step"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run has no random batches or no known modulus, if so."""
-        reason = why_not_about(run, Poisson, FixedSize) or why_no_geometry(run)
-        if reason is not None:
-            return reason
-        if not any(_classes(run, _maps(run, cap)) for cap in _caps(run, 1e-9)):
-            return (
-                "needs a bound on how far a step drives two states apart: say convex=True, "
-                "smoothness=..., holder=... or dissipativity=..."
-            )
-        return None
+    release = HiddenIterates()
+    rates = None  # they only matter to how large batches are
+    needs = (AboutBatches((Poisson, FixedSize)), *GEOMETRY, Asks(_why_no_class))
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the cheapest plan over caps on batches and classes of losses."""
-        found = []
+        tried = []
         for cap in _caps(run, delta):
-            for losses in _classes(run, _maps(run, cap)):
+            for losses in _classes(run, capped_step_map(run, cap)):
                 solved = solve(_chain(run, cap, losses))
-                found.append((solved.sum_of_squares, solved.plan, cap, losses))
-        squares, plan, cap, losses = min(found, key=lambda item: item[0])
+                tried.append((solved.sum_of_squares, solved.plan, cap, losses))
+        squares, plan, cap, losses = min(tried, key=lambda item: item[0])
         return {
             "losses": losses,
             "batch_cap": cap.records,
@@ -485,34 +476,38 @@ class EveryBatch(Bound):
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the Gaussian curve of the re-evaluated plan, and charge larger batches."""
         cap, losses = cap_of(run, int(witness["batch_cap"])), str(witness["losses"])
-        if losses not in _classes(run, _maps(run, cap)):
+        if losses not in _classes(run, capped_step_map(run, cap)):
             raise InvalidInput(f"no modulus is known for losses={losses!r}")
         plan = ShiftPlan.from_dict(witness["plan"])
-        squares = evaluate(plan, _chain(run, cap, losses)).sum_of_squares
-        gaussian = gaussian_of(squares)
+        gaussian = gaussian_of(evaluate(plan, _chain(run, cap, losses)).sum_of_squares)
         if cap.extra_delta == 0:
             return gaussian
         return MixtureCurve((1.0,), (gaussian,), cap.extra_delta)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the classes of losses, and the cap on batches."""
-        classes = {losses for cap in _caps(run, 1e-9) for losses in _classes(run, _maps(run, cap))}
-        found = geometry_assumptions(run, tuple(sorted(classes)), bounded=True)
-        if isinstance(run.batches, FixedSize):
-            return found
-        return (*found, Assumption("batches above a cap are charged to delta", "checked"))
+        classes = {
+            losses
+            for cap in _caps(run, 1e-9)
+            for losses in _classes(run, capped_step_map(run, cap))
+        }
+        capped = () if has_one_size(run) else (CAPPED,)
+        return (*geometry_assumptions(run, sorted(classes)), *capped)
+
+
+def has_one_size(run: Run) -> bool:
+    """Return whether random batches all hold the same number of records."""
+    match run.batches:
+        case FixedSize():
+            return True
+        case _:
+            return False
 
 
 def _caps(run: Run, delta: float) -> tuple[BatchCap, ...]:
     """Return the batch size if it is fixed, else a small cap and one that costs nothing more."""
-    if isinstance(run.batches, FixedSize):
+    if has_one_size(run):
         return (cap_of(run, int(run.batch_size)),)
     return tuple(dict.fromkeys((batch_cap(run, delta), tail_cap(run, delta))))
-
-
-def _maps(run: Run, cap: BatchCap) -> StepMap:
-    """Return the maps of common batches: b or b - 1 records, or any number up to the cap."""
-    return step_map(run) if isinstance(run.batches, FixedSize) else capped_step_map(run, cap)
 
 
 def _classes(run: Run, maps: StepMap) -> tuple[str, ...]:
@@ -521,12 +516,12 @@ def _classes(run: Run, maps: StepMap) -> tuple[str, ...]:
     Convex smooth losses whose steps expand are left to their other classes.
     """
     moduli = [maps.moduli(eta) for eta in learning_rates(run)]
-    shared = set.intersection(*(set(found) for found in moduli))
-    smooth = [found[CONTRACTION] for found in moduli if CONTRACTION in found]
+    shared = set.intersection(*map(set, moduli))
+    smooth = [known[CONTRACTION] for known in moduli if CONTRACTION in known]
     if any(isinstance(modulus, Linear) and modulus.c > 1 for modulus in smooth):
         shared.discard(CONTRACTION)
     return tuple(sorted(shared))
 
 
 def _chain(run: Run, cap: BatchCap, losses: str) -> Chain:
-    return chain_of(run, every_step(run), losses, maps=_maps(run, cap))
+    return chain_of(run, every_step(run), losses, maps=capped_step_map(run, cap))

@@ -23,19 +23,29 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from dplateau.algorithms import FullBatch, LastIterate, Poisson, Run
+from dplateau.algorithms import AllIterates, FullBatch, LastIterate, Poisson, Run
 from dplateau.algorithms.base import MomentumKind
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import coarse
-from dplateau.bounds.iteration import geometry_assumptions
+from dplateau.bounds.conditions import (
+    EVERYTHING_LEAVES,
+    GEOMETRY,
+    AboutBatches,
+    Asks,
+    ConstantRates,
+    ConstantSteps,
+    ConvexLosses,
+    SmoothLosses,
+)
 from dplateau.bounds.step_maps import (
     CONTRACTION,
     BatchCap,
     cap_of,
     double_above,
+    geometry_assumptions,
     tail_cap,
-    why_no_geometry,
 )
 from dplateau.curves import (
     DominatingPair,
@@ -70,11 +80,9 @@ class Steps:
     @classmethod
     def of(cls, run: Run, cap: int) -> Steps:
         """Read off a run whose common batches hold up to ``cap`` records."""
-        assert isinstance(run.learning_rate, float)
-        assert run.loss is not None
-        rate, ridge = Fraction(run.learning_rate), Fraction(run.l2)
+        rate, ridge = Fraction(equal_steps(run).eta), Fraction(run.l2)
         share = Fraction(cap) / Fraction(run.batch_size)
-        top = rate * (ridge + Fraction(run.loss.smoothness) * share)
+        top = rate * (ridge + Fraction(loss_of(run).smoothness) * share)
         return cls(run.momentum_kind, Fraction(run.momentum), rate * ridge, top)
 
     def ends(self) -> tuple[tuple[Fraction, Fraction], ...]:
@@ -130,19 +138,13 @@ class Norm:
         return math.sqrt(double_above(square)) * (1 + 4e-16)
 
 
-class Momentum(Bound):
-    """Poisson or full batches, no domain, equal steps, the last w alone."""
+@dataclass(frozen=True)
+class LastIterateAlone:
+    """Steps have momentum, and nothing leaves but the last w."""
 
-    name = "momentum"
-    claim_margin = COMPOSED_MARGIN
-    note = "docs/theory/momentum.md"
-    title = "Hidden-state momentum"
-    citation = literature.this_library("docs/theory/momentum.md")
-    hidden_state = True
-    knows_groups = True
-    rates = "constant"
-
-    def _refusal(self, run: Run) -> str | None:
+    def unmet(self, run: Run) -> str | None:
+        if run.release == AllIterates():
+            return EVERYTHING_LEAVES
         if run.release != LastIterate():
             return f"is about release='last'; yours is {run.release.name!r} (composition covers it)"
         if run.momentum == 0:
@@ -152,24 +154,64 @@ class Momentum(Bound):
                 "is about the last iterate: two iterates together say what the velocity was; yours "
                 "averages iterates (composition covers it)"
             )
-        return self._wrong_rates(run) or self.missing(run)
+        return None
 
-    def missing(self, run: Run) -> str | None:
-        """Return why the run's steps are not known to forget in any norm, if so."""
-        reason = why_not_about(run, FullBatch, Poisson) or why_no_geometry(run)
-        if reason is not None:
-            return reason
-        assert run.loss is not None
-        if run.has_schedule:
-            return "needs the same learning rate, noise and sampling rate at every step"
-        if not run.loss.convex or math.isinf(run.loss.smoothness):
-            return "needs convex and smooth losses: pass convex=True and smoothness=..."
-        if run.domain is not None:
-            return (
-                "is about runs without a domain: a projection may stretch the norm that the steps "
-                "shrink; leave out the domain, or the momentum"
-            )
-        return _why_no_norm(run)
+
+def _why_projected(run: Run) -> str | None:
+    if run.domain is None:
+        return None
+    return (
+        "is about runs without a domain: a projection may stretch the norm that the steps shrink; "
+        "leave out the domain, or the momentum"
+    )
+
+
+def _why_no_norm(run: Run) -> str | None:
+    rate, cap = equal_steps(run).eta, _cap(run, 1e-9).records
+    if _forgets(Steps.of(run, cap)):
+        return None
+    if run.l2 == 0:
+        return "needs steps that forget: add l2 > 0"
+    slower = _largest(lambda part: run.replace(learning_rate=rate * part), cap)
+    lighter = _largest(lambda part: run.replace(momentum=run.momentum * part), cap)
+    ways = [f"lower the learning rate to {rate * slower:.3g}"] if slower else []
+    ways += [f"the momentum to {run.momentum * lighter:.3g}"] if lighter else []
+    return (
+        f"finds no norm in which all steps shrink with momentum={run.momentum:g}, learning_rate="
+        f"{rate:g}, l2={run.l2:g} and smoothness={loss_of(run).smoothness:g}: "
+        f"{' or '.join(ways) or 'lower the learning rate and the momentum'}"
+    )
+
+
+def _largest(changed: Callable[[float], Run], cap: int) -> float:
+    """Return about the largest part of a value at which a norm is found, rounded down."""
+    low, high = 0.0, 1.0
+    for _ in range(7):
+        middle = math.sqrt(low * high) if low else high / 4
+        low, high = (middle, high) if _forgets(Steps.of(changed(middle), cap)) else (low, middle)
+    return low
+
+
+class Momentum(Bound):
+    """Poisson or full batches, no domain, equal steps, the last w alone."""
+
+    name = "momentum"
+    claim_margin = COMPOSED_MARGIN
+    note = "docs/theory/momentum.md"
+    title = "Hidden-state momentum"
+    citation = literature.this_library("docs/theory/momentum.md")
+    release = LastIterateAlone()
+    knows_groups = True
+    rates = ConstantRates()
+    needs = (
+        AboutBatches((FullBatch, Poisson)),
+        *GEOMETRY,
+        ConstantSteps(),
+        ConvexLosses(),
+        SmoothLosses(),
+        Asks(_why_projected),
+        Asks(_why_no_norm),
+    )
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the best of a few norms, and the best number of own blocks for one of them."""
@@ -210,6 +252,10 @@ class Momentum(Bound):
         if not 1 <= own <= run.steps:
             raise InvalidInput(f"between 1 and {run.steps} blocks are one step's own; got {own}")
         if _rate(run) == 1:
+            if cap.extra_delta > 0:
+                raise InvalidInput(
+                    f"every batch holds all {run.n} records; the witness caps it at {cap.records}"
+                )
             mu = run.group_size * run.neighbor_factor * _certain_mu(run, norm, contraction, own)
             return GaussianCurve(mu)
         curves = [
@@ -234,10 +280,10 @@ def block_pairs(
     ratio = _ratio(run)
     single = [_single_use(ratio, _rate(run), copies) for copies in (up, down)]
     last = [_last_block(run, kappa, contraction, own, copies, ratio) for copies in (up, down)]
-    found: list[tuple[DominatingPair, int]] = [(MixturePair(last[0], last[1]), 1)]
+    pairs: list[tuple[DominatingPair, int]] = [(MixturePair(last[0], last[1]), 1)]
     if own > 1:
-        found.append((MixturePair(single[0], single[1]), own - 1))
-    return tuple(found)
+        pairs.append((MixturePair(single[0], single[1]), own - 1))
+    return tuple(pairs)
 
 
 def _single_use(ratio: float, rate: float, copies: int) -> AtomLaw:
@@ -278,10 +324,8 @@ def _memory(contraction: float) -> int:
 
 
 def _ratio(run: Run) -> float:
-    step, noise = run.record_step, run.iterate_std
-    assert isinstance(step, float)
-    assert isinstance(noise, float)
-    return step / noise
+    steps = equal_steps(run)
+    return steps.step / steps.nu
 
 
 def _rate(run: Run) -> float:
@@ -329,7 +373,7 @@ def norms(steps: Steps) -> tuple[tuple[Norm, float], ...]:
     quickest, fastest = quickest_norm(steps)
     if not fastest < _SLOWEST:
         return ()
-    found = []
+    proved = []
     for memories in (1.0, 3.0, 10.0):
         ages = memories / (1 - fastest)
 
@@ -345,8 +389,8 @@ def norms(steps: Steps) -> tuple[tuple[Norm, float], ...]:
         while not norm.shrinks(steps, contraction) and margin < 1e-3:
             contraction, margin = contraction * (1 + margin), 4 * margin
         if contraction < 1 and norm.shrinks(steps, contraction):
-            found.append((norm, contraction))
-    return tuple(dict.fromkeys(found))
+            proved.append((norm, contraction))
+    return tuple(dict.fromkeys(proved))
 
 
 def _least(value: Callable[[Norm], float], momentum: float, near: Norm | None = None) -> Norm:
@@ -407,31 +451,3 @@ def _likely_own(run: Run, kappa: float, contraction: float) -> int:
         single = float((factors * (rate * ratio**orders) ** 2).sum())
     costs = np.nan_to_num(last + (own - 1) * single, nan=np.inf)
     return int(own[costs.argmin()])
-
-
-def _why_no_norm(run: Run) -> str | None:
-    rate, cap, loss = run.learning_rate, _cap(run, 1e-9).records, run.loss
-    assert isinstance(rate, float)
-    assert loss is not None
-    if _forgets(Steps.of(run, cap)):
-        return None
-    if run.l2 == 0:
-        return "needs steps that forget: add l2 > 0"
-    slower = _largest(lambda part: run.replace(learning_rate=rate * part), cap)
-    lighter = _largest(lambda part: run.replace(momentum=run.momentum * part), cap)
-    ways = [f"lower the learning rate to {rate * slower:.3g}"] if slower else []
-    ways += [f"the momentum to {run.momentum * lighter:.3g}"] if lighter else []
-    return (
-        f"finds no norm in which all steps shrink with momentum={run.momentum:g}, learning_rate="
-        f"{rate:g}, l2={run.l2:g} and smoothness={loss.smoothness:g}: "
-        f"{' or '.join(ways) or 'lower the learning rate and the momentum'}"
-    )
-
-
-def _largest(changed: Callable[[float], Run], cap: int) -> float:
-    """Return about the largest part of a value at which a norm is found, rounded down."""
-    low, high = 0.0, 1.0
-    for _ in range(7):
-        middle = math.sqrt(low * high) if low else high / 4
-        low, high = (middle, high) if _forgets(Steps.of(changed(middle), cap)) else (low, middle)
-    return low

@@ -14,11 +14,25 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
 
-from dplateau.algorithms import Cyclic, OnePass, RandomStop, Run, Scheme
+from dplateau.algorithms import OnePass, RandomStop, Run
+from dplateau.algorithms.stated import equal_steps
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.iteration import CONTRACTION, has_schedule, step_map
-from dplateau.bounds.step_maps import SMOOTH, StepMap, why_no_geometry
+from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.conditions import (
+    AboutBatches,
+    Asks,
+    BoundedDomain,
+    ConstantSteps,
+    GaussianNoise,
+    HiddenIterates,
+    KnownSteps,
+    LaplaceNoise,
+    Needs,
+    OrderIs,
+)
+from dplateau.bounds.iteration import step_map
+from dplateau.bounds.ordered import SHUFFLED
+from dplateau.bounds.step_maps import CONTRACTION, SMOOTH, StepMap, geometry_assumptions
 from dplateau.curves import (
     GaussianCurve,
     LaplaceCurve,
@@ -39,6 +53,9 @@ _LINEAR = (CONTRACTION, SMOOTH)
 _EXACT_KNOTS, _KNOT_RATIO = 32, 1.05
 _ROUND_UP = 1 + 1e-12
 _UP = 1 + 1e-15
+STOPPED = Assumption(
+    "the stopping step is uniform and independent of the data; only its iterate leaves", "declared"
+)
 
 
 @dataclass(frozen=True)
@@ -74,11 +91,11 @@ class OneUse:
         if self.slope > 1:
             weights = geometric_sum(-2 * decay_rate(self.slope), later + 1)
             return self.step / math.sqrt(weights) * _ROUND_UP
-        found = self.step * math.sqrt(one_pass_factor(self.slope, later + 1, 1))
+        apart = self.step * math.sqrt(one_pass_factor(self.slope, later + 1, 1))
         if self.diameter < self.step:
             square = bounded_sum_of_squares(self.slope, 0.0, 1.0, self.diameter, later)
-            found = min(found, math.sqrt(square))
-        return found * _ROUND_UP
+            apart = min(apart, math.sqrt(square))
+        return apart * _ROUND_UP
 
     def record_curve(self, later: int, *, shifts: bool = True) -> PrivacyCurve:
         """Return the curve of a record that ``later`` more steps follow."""
@@ -109,10 +126,10 @@ class OneUse:
 
 def knots(count: int) -> list[int]:
     """Return the numbers of later steps, below ``count``, that are told apart."""
-    found = list(range(min(count, _EXACT_KNOTS)))
-    while found and (following := math.ceil(found[-1] * _KNOT_RATIO + 1e-9)) < count:
-        found.append(max(following, found[-1] + 1))
-    return [age for age in found if age < count]
+    places = list(range(min(count, _EXACT_KNOTS)))
+    while places and (following := math.ceil(places[-1] * _KNOT_RATIO + 1e-9)) < count:
+        places.append(max(following, places[-1] + 1))
+    return [age for age in places if age < count]
 
 
 def _check_knots(ages: Sequence[int], count: int) -> None:
@@ -124,64 +141,52 @@ def _check_knots(ages: Sequence[int], count: int) -> None:
 
 
 def common_map(run: Run) -> StepMap:
-    """Return the step map of batches that both neighbours share: whole, the last one shorter."""
-    assert run.loss is not None
+    """Return the step map of batches that both neighbors share: whole, the last one shorter."""
     return step_map(run, used=False)
 
 
 def reaches(maps: StepMap, learning_rate: float, diameter: float) -> dict[str, float]:
     """Return how far apart a common step leaves two states of the domain, by class of losses."""
+    moduli = maps.moduli(learning_rate)
     if math.isinf(diameter):
-        return dict.fromkeys((*maps.moduli(learning_rate), LIPSCHITZ), math.inf)
-    found = {
-        losses: modulus(diameter) * _UP for losses, modulus in maps.moduli(learning_rate).items()
-    }
+        return dict.fromkeys((*moduli, LIPSCHITZ), math.inf)
     jump = 2 * learning_rate * maps.loss.lipschitz * maps.most_fraction
-    found[LIPSCHITZ] = (abs(1 - learning_rate * maps.l2) * diameter + jump) * _UP
-    return found
+    furthest = (abs(1 - learning_rate * maps.l2) * diameter + jump) * _UP
+    return {name: modulus(diameter) * _UP for name, modulus in moduli.items()} | {
+        LIPSCHITZ: furthest
+    }
 
 
 def noise_unit(run: Run) -> float:
     """Return the noise in parameter space: its standard deviation, or the Laplace scale."""
-    nu = run.iterate_std
-    assert isinstance(nu, float)
+    nu = equal_steps(run).nu
     return nu if run.noise_kind == "gaussian" else nu / math.sqrt(2.0)
 
 
 def reach_witness(run: Run, maps: StepMap, among: Sequence[str] | None = None) -> Witness:
     """Return the class of losses with the smallest reach (of some classes), and that reach."""
-    eta = run.learning_rate
-    assert isinstance(eta, float)
-    found = reaches(maps, eta, run.diameter)
-    losses = min(found if among is None else among, key=lambda name: found[name])
+    known = reaches(maps, equal_steps(run).eta, run.diameter)
+    losses = min(known if among is None else among, key=lambda name: known[name])
     # A reach without end says nothing, and JSON has no number for it.
-    return {"losses": losses, "reach": found[losses] if math.isfinite(found[losses]) else None}
+    return {"losses": losses, "reach": known[losses] if math.isfinite(known[losses]) else None}
 
 
-def checked_reach(run: Run, maps: StepMap, witness: Witness) -> float:
-    """Return the reach of the witness's class of losses, anew and in units of the noise."""
-    eta = run.learning_rate
-    assert isinstance(eta, float)
-    found = reaches(maps, eta, run.diameter)
-    if witness["losses"] not in found:
-        raise InvalidInput(
-            f"the run does not justify {witness['losses']!r}; it has {', '.join(found)}"
-        )
-    return found[str(witness["losses"])] / noise_unit(run) * _UP
+def checked_reach(run: Run, maps: StepMap, losses: str) -> float:
+    """Return the reach of a witness's class of losses, anew and in units of the noise."""
+    known = reaches(maps, equal_steps(run).eta, run.diameter)
+    if losses not in known:
+        raise InvalidInput(f"the run does not justify {losses!r}; it has {', '.join(known)}")
+    return known[losses] / noise_unit(run) * _UP
 
 
 def one_use(run: Run, witness: Witness) -> OneUse:
     """Return the run of a record that is used once, by the witness's classes of losses."""
-    eta = run.learning_rate
-    assert isinstance(eta, float)
-    assert run.loss is not None
-    maps, unit = common_map(run), noise_unit(run)
-    step = run.neighbor_factor * eta * run.loss.lipschitz / run.batch_size
+    steps, maps, unit = equal_steps(run), common_map(run), noise_unit(run)
     return OneUse(
         noise_kind=run.noise_kind,
-        step=step / unit * _UP,
-        reach=checked_reach(run, maps, witness),
-        slope=_slope(maps, eta, witness.get("shifts_by")),
+        step=steps.reach / unit * _UP,
+        reach=checked_reach(run, maps, str(witness["losses"])),
+        slope=_slope(maps, steps.eta, witness.get("shifts_by")),
         diameter=run.diameter / unit * _UP,
     )
 
@@ -190,60 +195,42 @@ def shifts_by(run: Run) -> str | None:
     """Return the class of losses whose linear modulus serves the shift program, if there is one."""
     if run.noise_kind != "gaussian":
         return None
-    assert isinstance(run.learning_rate, float)
-    found = common_map(run).moduli(run.learning_rate)
-    return next((name for name in _LINEAR if isinstance(found.get(name), Linear)), None)
+    moduli = common_map(run).moduli(equal_steps(run).eta)
+    return next((name for name in _LINEAR if isinstance(moduli.get(name), Linear)), None)
 
 
 def _slope(maps: StepMap, eta: float, losses: object) -> float:
     if losses is None:
         return math.inf
-    modulus = maps.moduli(eta).get(str(losses))
-    if not isinstance(modulus, Linear):
-        raise InvalidInput(f"the shift program needs a linear modulus; {losses!r} has none here")
-    return modulus.c
+    match maps.moduli(eta).get(str(losses)):
+        case Linear(c=slope):
+            return slope
+        case _:
+            raise InvalidInput(
+                f"the shift program needs a linear modulus; {losses!r} has none here"
+            )
 
 
-def why_not_one_use(run: Run, scheme: Scheme = OnePass, *, bounded: bool = True) -> str | None:
-    """Return why the run does not use each record once with known constants, or None."""
-    about = why_not_about(run, scheme)
-    if about is not None:
-        return about
-    if has_schedule(run):
-        return "needs the same learning rate and noise at every step; yours has a schedule"
-    if bounded and math.isinf(run.diameter):
-        return "needs a bounded domain: pass domain=Ball(radius=...) and project every iterate"
-    # Laplace noise is as good here, but for the shift program.
-    return why_no_geometry(run if run.noise_kind == "gaussian" else _as_gaussian(run))
+# ---- one pass -----------------------------------------------------------------------------------
+
+# Laplace noise is as good here, but for the shift program.
+_ONE_PASS: Needs = (AboutBatches((OnePass,)), ConstantSteps(), BoundedDomain(), KnownSteps())
 
 
-def why_nothing_hides(run: Run) -> str | None:
-    """Return why neither the domain nor a contraction hides a record after its use, or None."""
-    if math.isfinite(run.diameter) or shifts_by(run) is not None:
-        return None
-    return (
-        "needs a bounded domain (domain=Ball(radius=...)), or Gaussian noise and smooth losses "
-        "(smoothness=...)"
-    )
+class OneUseBound(Bound):
+    """A bound for a record that is used once, by the classes of losses in its witness."""
+
+    note = "docs/theory/one_use.md"
+    release = HiddenIterates()
+    also = tuple[Assumption, ...]()
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        witness = self.plan(run, 0.5)
+        classes = {witness["losses"], witness.get("shifts_by")} - {None}
+        return (*geometry_assumptions(run, sorted(classes), contracts=False), *self.also)
 
 
-def _as_gaussian(run: Run) -> Run:
-    return run.replace(noise_kind="gaussian")
-
-
-def one_use_assumptions(run: Run, losses: Sequence[str]) -> tuple[Assumption, ...]:
-    """Return what these bounds add to the usual assumptions."""
-    named = " or ".join(losses)
-    found = [
-        Assumption(f"every record's loss is {named}, as declared", "declared"),
-        Assumption("the ridge term covers every coordinate, the intercept included", "declared"),
-    ]
-    if run.domain is not None:
-        found.append(Assumption("every iterate is projected onto the convex domain", "declared"))
-    return tuple(found)
-
-
-class OnePassHockeyStick(Bound):
+class OnePassHockeyStick(OneUseBound):
     """delta_i(eps) = theta_eps(s / nu) * theta_eps(phi(D) / nu)^(n - i) for record i.
 
     s = eta Delta / b, and phi(D) is how far apart the step of a common batch leaves two points of
@@ -252,18 +239,13 @@ class OnePassHockeyStick(Bound):
     """
 
     name = "one_pass_hockey_stick"
-    note = "docs/theory/one_use.md"
     title = "Hockey-stick contraction, last record"
     citation = literature.asoodeh_diaz_calmon("Theorem 4, any modulus")
     dominated_by: ClassVar[tuple[str, ...]] = ("one_pass_hybrid",)
-    hidden_state = True
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no single pass with Gaussian noise on a bounded domain, if so."""
-        reason = why_not_one_use(run)
-        if reason is None and run.noise_kind != "gaussian":
-            return "needs Gaussian noise; yours is Laplace (one_pass_laplace covers it)"
-        return reason
+    needs: ClassVar[Needs] = (
+        *_ONE_PASS,
+        GaussianNoise("one_pass_laplace covers it"),
+    )
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the class of losses whose steps leave two states least apart."""
@@ -278,10 +260,6 @@ class OnePassHockeyStick(Bound):
         use = one_use(run, self.plan(run, 0.5))
         return use.record_curve(run.steps - 1 - position, shifts=False)
 
-    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the class of losses and the domain."""
-        return one_use_assumptions(run, (self.plan(run, 0.5)["losses"],))
-
 
 class OnePassHybrid(OnePassHockeyStick):
     """delta_i(eps) = min over k <= n - i of theta_eps(mu_k) * theta_eps(phi(D) / nu)^(n - i - k).
@@ -295,26 +273,12 @@ class OnePassHybrid(OnePassHockeyStick):
     citation = literature.this_library("docs/theory/one_use.md, Theorem 3")
     dominated_by = ()
 
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no single pass with Gaussian noise on a bounded domain, if so."""
-        reason = why_not_one_use(run)
-        if reason is None and run.noise_kind != "gaussian":
-            return "needs Gaussian noise; yours is Laplace (one_pass_laplace covers it)"
-        return reason
-
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the classes of losses that serve the contraction and the shift program."""
-        return {**reach_witness(run, common_map(run)), "shifts_by": shifts_by(run)}
+        return {**super().plan(run, delta), "shifts_by": shifts_by(run)}
 
     def record_curve(self, run: Run, position: int) -> PrivacyCurve:
-        """Return the curve of a record in the batch ``position`` (from 0)."""
         return one_use(run, self.plan(run, 0.5)).record_curve(run.steps - 1 - position)
-
-    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the classes of losses and the domain."""
-        witness = self.plan(run, 0.5)
-        classes = {witness["losses"], witness["shifts_by"]} - {None}
-        return one_use_assumptions(run, sorted(classes))
 
 
 class OnePassLaplace(OnePassHockeyStick):
@@ -327,35 +291,26 @@ class OnePassLaplace(OnePassHockeyStick):
     title = "Hockey-stick contraction, Laplace, last record"
     citation = literature.asoodeh_diaz_calmon("Theorem 3, any modulus")
     dominated_by = ()
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no single pass with Laplace noise on an interval, if so."""
-        reason = why_not_one_use(run)
-        if reason is None and run.noise_kind != "laplace":
-            return "is about noise_kind='laplace'; yours is Gaussian (one_pass_hybrid covers it)"
-        return reason
+    needs = (*_ONE_PASS, LaplaceNoise("one_pass_hybrid covers it"))
 
 
-class RandomStopBound(Bound):
-    """What bounds for random stopping share: the average over the iterate that is released."""
-
-    note = "docs/theory/one_use.md"
-    hidden_state = True
-    hides = RandomStop()
-
-    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the class of losses, and how the run stops."""
-        losses = {self.plan(run, 0.5)["losses"], self.plan(run, 0.5).get("shifts_by")} - {None}
-        return (
-            *one_use_assumptions(run, sorted(losses)),
-            Assumption(
-                "the stopping step is uniform and independent of the data; only its iterate leaves",
-                "declared",
-            ),
-        )
+# ---- a random stop, or a random order -----------------------------------------------------------
 
 
-class RandomStopContraction(RandomStopBound):
+def _beyond_lipschitz(run: Run) -> tuple[str, ...]:
+    return tuple(common_map(run).moduli(equal_steps(run).eta))
+
+
+def _why_no_class(run: Run) -> str | None:
+    if _beyond_lipschitz(run):
+        return None
+    return (
+        "needs a class of losses beyond lipschitz=...: say convex=True, smoothness=..., "
+        "holder=... or dissipativity=... (random_stop_lipschitz needs none)"
+    )
+
+
+class RandomStopContraction(OneUseBound):
     """delta(eps) = theta_eps(s / nu) / T / (1 - theta_eps(phi(D) / nu)).
 
     The published closed form: the whole geometric series of later steps, for every record.
@@ -365,28 +320,19 @@ class RandomStopContraction(RandomStopBound):
     title = "Random stop, hockey-stick contraction"
     citation = literature.asoodeh_diaz_calmon("Theorem 5, any modulus")
     dominated_by = ("random_stop_mean",)
+    release = HiddenIterates(RandomStop())
+    needs: ClassVar[Needs] = (*_ONE_PASS, Asks(_why_no_class))
+    also = (STOPPED,)
 
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no single pass on a bounded domain with a modulus, if so."""
-        reason = why_not_one_use(run)
-        if reason is None and not self.classes(run):
-            return (
-                "needs a class of losses beyond lipschitz=...: say convex=True, smoothness=..., "
-                "holder=... or dissipativity=... (random_stop_lipschitz needs none)"
-            )
-        return reason
-
-    def classes(self, run: Run) -> Sequence[str]:
+    def classes(self, run: Run) -> tuple[str, ...]:
         """Return the classes of losses that may bound the reach."""
-        assert isinstance(run.learning_rate, float)
-        return tuple(common_map(run).moduli(run.learning_rate))
+        return _beyond_lipschitz(run)
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the class of losses whose steps leave two states least apart."""
         return reach_witness(run, common_map(run), self.classes(run))
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
-        """Return the closed form."""
         if witness["losses"] not in self.classes(run):
             raise InvalidInput(f"this theorem is not about losses that are {witness['losses']!r}")
         use = one_use(run, witness)
@@ -400,31 +346,46 @@ class RandomStopLipschitz(RandomStopContraction):
     name = "random_stop_lipschitz"
     title = "Random stop, Lipschitz losses"
     citation = literature.asoodeh_online("Corollary on randomly stopped SGD, any diameter")
+    needs = _ONE_PASS
 
-    def classes(self, run: Run) -> Sequence[str]:
-        """Return the one class of this theorem."""
+    def classes(self, run: Run) -> tuple[str, ...]:
         return (LIPSCHITZ,)
 
 
-class RandomStopMean(RandomStopBound):
-    """delta(eps) = (1/T) sum_{j<T} d_j(eps), d_j the best bound j steps after the record's own.
+def _why_nothing_hides(run: Run) -> str | None:
+    """Return why neither the domain nor a contraction hides a record after its use, or None."""
+    if math.isfinite(run.diameter) or shifts_by(run) is not None:
+        return None
+    return (
+        "needs a bounded domain (domain=Ball(radius=...)), or Gaussian noise and smooth losses "
+        "(smoothness=...)"
+    )
 
-    d_j is the minimum of shift program, contraction and hybrid (:class:`OnePassHybrid`). The first
-    record is the most exposed one: every iterate depends on it.
+
+_HIDDEN_LATER: Needs = (ConstantSteps(), KnownSteps(), Asks(_why_nothing_hides))
+
+
+class AverageOverSteps(OneUseBound):
+    """The average of d_j(eps), the best bound j steps after the record's own, over some law of j.
+
+    d_j is the minimum of shift program, contraction and hybrid (:class:`OnePassHybrid`).
     """
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return the classes of losses, and the numbers of later steps that are told apart."""
+        reach = reach_witness(run, common_map(run))
+        return {**reach, "shifts_by": shifts_by(run), "knots": knots(run.steps)}
+
+
+class RandomStopMean(AverageOverSteps):
+    """delta(eps) = (1/T) sum_{j<T} d_j(eps), of the first record: every iterate depends on it."""
 
     name = "random_stop_mean"
     title = "Random stop, average over the steps"
     citation = literature.this_library("docs/theory/one_use.md, Theorem 4")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why neither a domain nor a contraction hides a record, if so."""
-        return why_not_one_use(run, bounded=False) or why_nothing_hides(run)
-
-    def plan(self, run: Run, delta: float) -> Witness:
-        """Return the classes of losses, and the steps that are told apart."""
-        reach = reach_witness(run, common_map(run))
-        return {**reach, "shifts_by": shifts_by(run), "knots": knots(run.steps)}
+    release = HiddenIterates(RandomStop())
+    needs = (AboutBatches((OnePass,)), *_HIDDEN_LATER)
+    also = (STOPPED,)
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the first record's average."""
@@ -441,34 +402,31 @@ class RandomStopMean(RandomStopBound):
         return one_use(run, witness).average_curve(witness["knots"], count, share, share)
 
 
-class ShuffledPass(Bound):
-    """delta(eps) = sum_j (share of the records that j steps follow) * d_j(eps).
+def _why_not_one_epoch(run: Run) -> str | None:
+    if run.steps <= run.batches_per_epoch:
+        return None
+    return (
+        f"is about one epoch ({run.batches_per_epoch} steps); yours has {run.steps} steps "
+        "(shuffle_once_average and reshuffle_average cover more)"
+    )
 
-    d_j is the best of shift program, contraction and hybrid. Up to short batches it is the average
-    of :class:`RandomStopMean`: stopping at random and shuffling treat the records alike.
+
+class ShuffledPass(AverageOverSteps):
+    """delta(eps) = sum_j (share of the records that j steps follow) * d_j(eps), one epoch.
+
+    Up to short batches it is the average of :class:`RandomStopMean`: stopping at random and
+    shuffling treat the records alike.
     """
 
     name = "shuffled_pass"
-    note = "docs/theory/one_use.md"
     title = "One shuffled pass, average over places"
     citation = literature.this_library("docs/theory/one_use.md, Theorem 5")
-    hidden_state = True
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no single pass in random order, if so."""
-        if not isinstance(run.batches, Cyclic) or run.batches.order == "cyclic":
-            return f"is about CyclicSGD with a random order; yours is {run.described}"
-        if run.steps > run.batches_per_epoch:
-            return (
-                f"is about one epoch ({run.batches_per_epoch} steps); yours has {run.steps} steps "
-                "(shuffle_once_average and reshuffle_average cover more)"
-            )
-        return why_not_one_use(run, Cyclic, bounded=False) or why_nothing_hides(run)
-
-    def plan(self, run: Run, delta: float) -> Witness:
-        """Return the classes of losses, and the places that are told apart."""
-        reach = reach_witness(run, common_map(run))
-        return {**reach, "shifts_by": shifts_by(run), "knots": knots(run.steps)}
+    needs = (
+        OrderIs(("shuffle_once", "reshuffle")),
+        Asks(_why_not_one_epoch),
+        *_HIDDEN_LATER,
+    )
+    also = (SHUFFLED,)
 
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Return the average over places; records whose turn does not come add nothing."""
@@ -478,12 +436,3 @@ class ShuffledPass(Bound):
         last = 1 - (run.steps - 1) * share if whole else share
         use = one_use(run, witness)
         return use.average_curve(witness["knots"], run.steps, last * (1 + 1e-12), share)
-
-    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the classes of losses, and the shuffle."""
-        witness = self.plan(run, 0.5)
-        classes = {witness["losses"], witness["shifts_by"]} - {None}
-        return (
-            *one_use_assumptions(run, sorted(classes)),
-            Assumption("the shuffle is uniform, secret and independent of the data", "declared"),
-        )

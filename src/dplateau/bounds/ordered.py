@@ -12,14 +12,23 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
 from dplateau.algorithms import Cyclic, OnePass, Run
-from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.conditions import (
+    GEOMETRY,
+    AboutBatches,
+    Asks,
+    Contractive,
+    HiddenIterates,
+    Needs,
+    OrderIs,
+    WholeEpochs,
+)
 from dplateau.bounds.iteration import (
     Pattern,
     ShiftBound,
@@ -27,44 +36,64 @@ from dplateau.bounds.iteration import (
     batch_records,
     chain_of,
     gaussian_of,
-    geometry_assumptions,
+    is_reshuffled,
     latest_position,
-    moduli_of,
-    record_reach,
+    per_step_values,
     step_map,
     steps_are_alike,
-    why_no_deterministic_contraction,
 )
-from dplateau.bounds.step_maps import linear_class
+from dplateau.bounds.step_maps import geometry_assumptions, linear_class
 from dplateau.curves import GaussianCurve, MixtureCurve
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
-from dplateau.shifts import Chain, Linear, Segment, ShiftPlan, evaluate, solve
+from dplateau.shifts import Chain, Segment, ShiftPlan, evaluate, solve
 from dplateau.shifts.positions import EpochSteps, position_costs, reshuffled
 
 # Longer runs would need gigabytes.
 MOST_STEPS = 10**7
+# Positions are grouped, each group charged as its most exposed member; finer near the end.
+_GROUPS = 64
 _UP = 1 + 4e-16
+SHUFFLED = Assumption("the shuffle is uniform, secret and independent of the data", "declared")
+
+
+def _why_too_long(run: Run) -> str | None:
+    if not steps_are_alike(run) and run.steps > MOST_STEPS:
+        return f"goes through steps that differ one by one, up to {MOST_STEPS}; yours: {run.steps}"
+    return None
+
+
+CONTRACTIVE_STEPS: Needs = (*GEOMETRY, Contractive(nonconvex=True), Asks(_why_too_long))
+
+
+# ---- every position -----------------------------------------------------------------------------
 
 
 def epoch_steps(run: Run) -> EpochSteps:
-    """Return the steps of an ordered run with a contraction."""
-    assert run.learning_rate is not None
-    assert run.loss is not None
-    etas = values_over(run.learning_rate, run.steps)
-    modulus = moduli_of(run, linear_class(run.loss))
+    """Return the steps of an ordered run with a contraction.
 
-    def contraction(eta: float, records: int, used: bool) -> float:
-        found = modulus(eta, records, used)
-        assert isinstance(found, Linear)
-        return found.c
+    Where the order changes from epoch to epoch, every step counts as if it used the record.
+    """
+    etas, stds, reaches = per_step_values(run)
+    rates, rate_of = np.unique(etas, return_inverse=True)
+    sizes, size_of = np.unique(batch_records(run), return_inverse=True)
 
-    pairs = list(zip(etas.tolist(), batch_records(run).tolist(), strict=True))
-    own = np.array([contraction(eta, records, True) for eta, records in pairs])
-    others = np.array([contraction(eta, records, False) for eta, records in pairs])
-    reach = np.array([record_reach(run, eta) for eta in etas.tolist()]) * _UP
-    length = run.batches_per_epoch if isinstance(run.batches, Cyclic) else run.steps
-    return EpochSteps(length, others, own, reach, values_over(run.iterate_std, run.steps))
+    def contractions(used: bool) -> FloatArray:
+        maps = [step_map(run, int(size), used=used) for size in sizes]
+        table = np.array([[known.contraction(float(eta)).c for eta in rates] for known in maps])
+        constants: FloatArray = table[size_of, rate_of]
+        return constants
+
+    others, own = contractions(is_reshuffled(run)), contractions(True)
+    return EpochSteps(_epoch_length(run), others, own, reaches * _UP, stds)
+
+
+def _epoch_length(run: Run) -> int:
+    match run.batches:
+        case Cyclic():
+            return run.batches_per_epoch
+        case _:
+            return run.steps
 
 
 def positions_sum_of_squares(
@@ -75,24 +104,19 @@ def positions_sum_of_squares(
     Without a domain every program starts with the run, and there are no starts to keep.
     """
     steps = epoch_steps(run)
-    if isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle":
-        steps, uses = reshuffled(steps)
-    else:
-        uses = steps.kept_order()
+    steps, uses = reshuffled(steps) if is_reshuffled(run) else (steps, steps.kept_order())
     given = None if starts is None else np.asarray(starts, dtype=np.int64)
     costs, taken = position_costs(steps, uses, run.diameter, given)
     return costs, None if math.isinf(run.diameter) else taken.tolist()
 
 
-def why_too_long(run: Run) -> str | None:
-    """Return why a run whose steps differ is too long to go through them all, or None."""
-    if not steps_are_alike(run) and run.steps > MOST_STEPS:
-        return f"goes through steps that differ one by one, up to {MOST_STEPS}; yours: {run.steps}"
-    return None
-
-
 class OrderedBound(ShiftBound):
-    """A contraction bound that takes the worst over positions wherever steps are not alike."""
+    """The most exposed record: of the last batch, or the worst of all positions if steps differ."""
+
+    note = "docs/theory/ordered.md"
+
+    def pattern(self, run: Run) -> Pattern:
+        return at_position(run, latest_position(run))
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the plan of the last step's record, or where each position's program starts."""
@@ -107,12 +131,9 @@ class OrderedBound(ShiftBound):
             "sum_of_squares": float(costs.max()),
         }
 
-    def sum_of_squares(self, run: Run, witness: Witness) -> float:
-        """Return mu^2: of the re-evaluated plan, or the largest of any position."""
+    def _evaluated(self, run: Run, witness: Witness) -> float:
         if steps_are_alike(run):
-            return super().sum_of_squares(run, witness)
-        if witness["losses"] not in self.losses(run):
-            raise InvalidInput(f"the run does not justify losses that are {witness['losses']!r}")
+            return super()._evaluated(run, witness)
         return float(positions_sum_of_squares(run, witness["starts"])[0].max())
 
     def record_curve(self, run: Run, position: int) -> GaussianCurve:
@@ -125,41 +146,30 @@ class OrderedBound(ShiftBound):
 class CyclicContraction(OrderedBound):
     """The record is used once an epoch; steps between two uses hide it further.
 
-    Where steps are alike the worst record is in the last batch, whatever the order of the batches:
-    an order that uses a record earlier in an epoch only gives it more noise. Otherwise it is the
-    worst of all positions (docs/theory/ordered.md).
+    An order that uses a record earlier in an epoch only gives it more noise, so the worst kept
+    order covers every order, in whole epochs.
     """
 
     name = "cyclic_contraction"
-    note = "docs/theory/ordered.md"
     title = "Hidden-state cyclic SGD, worst record"
     citation = literature.shifted_interpolation("Theorem 4.4, by the shift program")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive cyclic descent, if so."""
-        if ends_inside_a_reshuffled_epoch(run):
-            return "needs whole epochs when each is reshuffled; yours ends inside one"
-        return why_no_deterministic_contraction(run, Cyclic) or why_too_long(run)
-
-    def pattern(self, run: Run) -> Pattern:
-        """Return the uses of a record in the batch of the very last step."""
-        return at_position(run, latest_position(run))
+    needs = (AboutBatches((Cyclic,)), WholeEpochs(), *CONTRACTIVE_STEPS)
 
 
-def ends_inside_a_reshuffled_epoch(run: Run) -> bool:
-    """Return whether the last, broken epoch may use a record right after the one before did.
+class OnePassContraction(OrderedBound):
+    """mu_i = (Delta / sigma) / sqrt(sum_{j=0}^{n-i} c^{-2j}) for record i.
 
-    Then two uses lie closer together than in any kept order, and the worst kept order says nothing.
+    The claim for the whole data set is that of the last record, which no later step hides (with a
+    schedule, of the worst); the others are far better off (:meth:`record_curve`).
     """
-    match run.batches:
-        case Cyclic(order="reshuffle"):
-            return run.steps % run.batches_per_epoch != 0
-        case _:
-            return False
+
+    name = "one_pass_contraction"
+    title = "Hidden-state one pass, last record"
+    citation = literature.shifted_interpolation("Theorem 4.4 with one epoch, by the shift program")
+    needs = (AboutBatches((OnePass,)), *CONTRACTIVE_STEPS)
 
 
-# Positions are grouped, each group charged as its most exposed member; finer near the end.
-_GROUPS = 64
+# ---- the average over where the shuffle puts the record -----------------------------------------
 
 
 @dataclass(frozen=True)
@@ -169,109 +179,6 @@ class Slot:
     weight: float
     trailing: int
     uses: int
-
-
-class ShuffledAverage(Bound):
-    """delta(eps) <= sum over positions of (share of records there) * theta_eps(mu_position).
-
-    Given the shuffle the run is cyclic; the hockey stick is jointly convex and both neighbours
-    are shuffled alike, so averaging over shuffles is sound.
-    """
-
-    hidden_state = True
-    order: Literal["shuffle_once", "reshuffle"]
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive shuffled descent, if so."""
-        if not (isinstance(run.batches, Cyclic) and run.batches.order == self.order):
-            return f"is about CyclicSGD with order={self.order!r}; yours is {run.described}"
-        return why_no_deterministic_contraction(run, Cyclic) or why_too_long(run)
-
-    @abstractmethod
-    def chain(self, run: Run, slot: Slot) -> Chain:
-        """Return the shift program of a group's worst member."""
-
-    def plan(self, run: Run, delta: float) -> Witness:
-        """Return one plan for each group of positions, or where each position starts."""
-        assert run.loss is not None
-        if not steps_are_alike(run):
-            return _position_witness(run)
-        groups = [
-            {**vars(slot), "plan": solve(self.chain(run, slot)).plan.to_dict()}
-            for slot in slots(run)
-        ]
-        return {"losses": linear_class(run.loss), "bounded": True, "groups": groups}
-
-    def curve(self, run: Run, witness: Witness) -> MixtureCurve:
-        """Return the average over groups, of re-evaluated plans or of their worst positions."""
-        if not steps_are_alike(run):
-            return _position_average(run, witness)
-        curves = []
-        for slot, group in zip(slots(run), witness["groups"], strict=True):
-            plan = ShiftPlan.from_dict(group["plan"])
-            total = evaluate(plan, self.chain(run, slot)).sum_of_squares
-            curves.append(gaussian_of(total))
-        return MixtureCurve(tuple(slot.weight for slot in slots(run)), tuple(curves))
-
-    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry, and the shuffle."""
-        shuffle = Assumption(
-            "the shuffle is uniform, secret and independent of the data", "declared"
-        )
-        assert run.loss is not None
-        return (*geometry_assumptions(run, (linear_class(run.loss),), bounded=True), shuffle)
-
-
-class ShuffleOnceAverage(ShuffledAverage):
-    """One random order for all epochs: the record keeps its position."""
-
-    name = "shuffle_once_average"
-    note = "docs/theory/ordered.md"
-    title = "Hidden-state SGD, shuffled once"
-    citation = literature.this_library("docs/theory/ordered.md, shuffle_once_average")
-    order = "shuffle_once"
-
-    def chain(self, run: Run, slot: Slot) -> Chain:
-        """Return the cyclic program of that position."""
-        assert run.loss is not None
-        pattern = Pattern(run.batches_per_epoch, slot.trailing, slot.uses)
-        return chain_of(run, pattern, linear_class(run.loss))
-
-
-class ReshuffleAverage(ShuffledAverage):
-    """A fresh order each epoch: average over the last epoch, worst case over the others."""
-
-    name = "reshuffle_average"
-    note = "docs/theory/ordered.md"
-    title = "Hidden-state SGD, reshuffled"
-    citation = literature.this_library("docs/theory/ordered.md, reshuffle_average")
-    order = "reshuffle"
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive reshuffled descent of whole epochs, if so."""
-        reason = super().missing(run)
-        if reason is None and ends_inside_a_reshuffled_epoch(run):
-            return "needs whole epochs; yours ends inside one"
-        return reason
-
-    def chain(self, run: Run, slot: Slot) -> Chain:
-        """Return: used at the end of every epoch but the last, there at the group's position."""
-        assert isinstance(run.learning_rate, float)
-        assert isinstance(run.iterate_std, float)
-        # One constant for all steps: an epoch must not leave more for using the record early.
-        modulus = step_map(run).contraction(run.learning_rate)
-        assert modulus is not None
-        reach, noise_std = record_reach(run, run.learning_rate), run.iterate_std
-        parts = _uses_from_the_end(run.batches_per_epoch, slot.uses, slot.trailing)
-        segments = [Segment(k, modulus, reach * used, noise_std) for k, used in parts]
-        return Chain.of(segments, diameter=run.diameter)
-
-
-def _uses_from_the_end(length: int, epochs: int, trailing: int) -> list[tuple[int, int]]:
-    """Return (number of steps, whether they use the record) over all epochs."""
-    early = [(length - 1, 0), (1, 1)] * (epochs - 1)
-    last = [(length - 1 - trailing, 0), (1, 1), (trailing, 0)]
-    return [(count, used) for count, used in early + last if count]
 
 
 def slots(run: Run) -> tuple[Slot, ...]:
@@ -289,24 +196,51 @@ def slots(run: Run) -> tuple[Slot, ...]:
     edges = np.unique(np.r_[0, np.geomspace(1, length, _GROUPS).astype(np.int64)])
     if length <= _GROUPS:
         edges = np.arange(length + 1)
-    found = []
-    for low, high in pairwise(edges.tolist()):
-        weight = float(records[low:high].sum()) / run.n
-        found.append(Slot(weight=weight, trailing=low, uses=int(uses[low])))
-    return tuple(found)
+    return tuple(
+        Slot(float(records[low:high].sum()) / run.n, trailing=low, uses=int(uses[low]))
+        for low, high in pairwise(edges.tolist())
+    )
 
 
-def _position_witness(run: Run) -> Witness:
-    """Return the first position of each group, and where each position's program starts."""
-    assert run.loss is not None
-    length = min(run.batches_per_epoch, run.steps)
-    edges = length - np.unique(np.geomspace(1, length, _GROUPS).astype(np.int64))[::-1]
-    return {
-        "losses": linear_class(run.loss),
-        "bounded": True,
-        "edges": edges.tolist(),
-        "starts": positions_sum_of_squares(run)[1],
-    }
+class ShuffledAverage(Bound):
+    """delta(eps) <= sum over positions of (share of records there) * theta_eps(mu_position).
+
+    Given the shuffle the run is cyclic; the hockey stick is jointly convex and both neighbors
+    are shuffled alike, so averaging over shuffles is sound.
+    """
+
+    note = "docs/theory/ordered.md"
+    release = HiddenIterates()
+
+    @abstractmethod
+    def chain(self, run: Run, slot: Slot) -> Chain:
+        """Return the shift program of a group's worst member."""
+
+    def plan(self, run: Run, delta: float) -> Witness:
+        """Return one plan for each group of positions, or where each position starts."""
+        named = {"losses": linear_class(loss_of(run)), "bounded": True}
+        if steps_are_alike(run):
+            groups = [
+                {**vars(slot), "plan": solve(self.chain(run, slot)).plan.to_dict()}
+                for slot in slots(run)
+            ]
+            return {**named, "groups": groups}
+        length = min(run.batches_per_epoch, run.steps)
+        edges = length - np.unique(np.geomspace(1, length, _GROUPS).astype(np.int64))[::-1]
+        return {**named, "edges": edges.tolist(), "starts": positions_sum_of_squares(run)[1]}
+
+    def curve(self, run: Run, witness: Witness) -> MixtureCurve:
+        """Return the average over groups, of re-evaluated plans or of their worst positions."""
+        if not steps_are_alike(run):
+            return _position_average(run, witness)
+        curves = []
+        for slot, group in zip(slots(run), witness["groups"], strict=True):
+            plan = ShiftPlan.from_dict(group["plan"])
+            curves.append(gaussian_of(evaluate(plan, self.chain(run, slot)).sum_of_squares))
+        return MixtureCurve(tuple(slot.weight for slot in slots(run)), tuple(curves))
+
+    def assumptions(self, run: Run) -> tuple[Assumption, ...]:
+        return (*geometry_assumptions(run, (linear_class(loss_of(run)),)), SHUFFLED)
 
 
 def _position_average(run: Run, witness: Witness) -> MixtureCurve:
@@ -326,22 +260,39 @@ def _position_average(run: Run, witness: Witness) -> MixtureCurve:
     return MixtureCurve((*weights, idle), (*curves, GaussianCurve(0.0)))
 
 
-class OnePassContraction(OrderedBound):
-    """mu_i = (Delta / sigma) / sqrt(sum_{j=0}^{n-i} c^{-2j}) for record i.
+class ShuffleOnceAverage(ShuffledAverage):
+    """One random order for all epochs: the record keeps its position."""
 
-    The claim for the whole data set is that of the last record, which no later step hides (with a
-    schedule, of the worst); the others are far better off (:meth:`record_curve`).
-    """
+    name = "shuffle_once_average"
+    title = "Hidden-state SGD, shuffled once"
+    citation = literature.this_library("docs/theory/ordered.md, shuffle_once_average")
+    needs = (OrderIs(("shuffle_once",)), *CONTRACTIVE_STEPS)
 
-    name = "one_pass_contraction"
-    note = "docs/theory/ordered.md"
-    title = "Hidden-state one pass, last record"
-    citation = literature.shifted_interpolation("Theorem 4.4 with one epoch, by the shift program")
+    def chain(self, run: Run, slot: Slot) -> Chain:
+        pattern = Pattern(run.batches_per_epoch, slot.trailing, slot.uses)
+        return chain_of(run, pattern, linear_class(loss_of(run)))
 
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive single pass, if so."""
-        return why_no_deterministic_contraction(run, OnePass) or why_too_long(run)
 
-    def pattern(self, run: Run) -> Pattern:
-        """Return the single use of a record in the last batch."""
-        return at_position(run, latest_position(run))
+class ReshuffleAverage(ShuffledAverage):
+    """A fresh order each epoch: average over the last epoch, worst case over the others."""
+
+    name = "reshuffle_average"
+    title = "Hidden-state SGD, reshuffled"
+    citation = literature.this_library("docs/theory/ordered.md, reshuffle_average")
+    needs = (OrderIs(("reshuffle",)), *CONTRACTIVE_STEPS, WholeEpochs())
+
+    def chain(self, run: Run, slot: Slot) -> Chain:
+        """Return: used at the end of every epoch but the last, there at the group's position."""
+        steps = equal_steps(run)
+        # One constant for all steps: an epoch must not leave more for using the record early.
+        modulus = step_map(run).contraction(steps.eta)
+        parts = _uses_from_the_end(run.batches_per_epoch, slot.uses, slot.trailing)
+        segments = [Segment(k, modulus, steps.reach * used, steps.nu) for k, used in parts]
+        return Chain.of(segments, diameter=run.diameter)
+
+
+def _uses_from_the_end(length: int, epochs: int, trailing: int) -> list[tuple[int, int]]:
+    """Return (number of steps, whether they use the record) over all epochs."""
+    early = [(length - 1, 0), (1, 1)] * (epochs - 1)
+    last = [(length - 1 - trailing, 0), (1, 1), (trailing, 0)]
+    return [(count, used) for count, used in early + last if count]

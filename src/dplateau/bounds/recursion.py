@@ -8,31 +8,34 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import ClassVar
 
-from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
+from dplateau.algorithms import FixedSize, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
-from dplateau.bounds.base import Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.iteration import geometry_assumptions, has_schedule
-from dplateau.bounds.one_use import (
-    LIPSCHITZ,
-    checked_reach,
-    noise_unit,
-    one_use_assumptions,
-    reach_witness,
-    why_not_one_use,
+from dplateau.bounds.base import Assumption, Bound, Witness
+from dplateau.bounds.conditions import (
+    GEOMETRY,
+    AboutBatches,
+    BoundedDomain,
+    ConstantSteps,
+    HiddenIterates,
+    KnownSteps,
+    Needs,
 )
+from dplateau.bounds.one_use import LIPSCHITZ, checked_reach, noise_unit, reach_witness
 from dplateau.bounds.step_maps import (
+    CAPPED,
     BatchCap,
     batch_cap,
     cap_of,
     capped_step_map,
+    geometry_assumptions,
     tail_cap,
-    why_no_geometry,
 )
 from dplateau.curves import ClosedRecursionCurve, RecursionCurve
 
 _UP = 1 + 1e-15
+_EQUAL_STEPS: Needs = (ConstantSteps(), BoundedDomain())
 
 
 class SampledRecursion(Bound):
@@ -45,20 +48,15 @@ class SampledRecursion(Bound):
 
     note = "docs/theory/recursion.md"
     citation = literature.this_library("docs/theory/recursion.md, Theorem 1")
-    hidden_state = True
-    scheme: ClassVar[Scheme]
+    release = HiddenIterates()
 
     @abstractmethod
     def caps(self, run: Run, delta: float) -> tuple[BatchCap, ...]:
         """Return caps on batches, of which the one with the smallest reach is taken."""
 
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no sampled descent on a bounded domain, if so."""
-        return why_not_one_use(run, self.scheme)
-
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the cap on batches, and the class of losses with the smallest reach."""
-        found = [
+        tried = [
             {
                 **reach_witness(run, capped_step_map(run, cap)),
                 "batch_cap": cap.records,
@@ -66,15 +64,13 @@ class SampledRecursion(Bound):
             }
             for cap in self.caps(run, delta)
         ]
-        return min(found, key=lambda witness: witness["reach"])
+        return min(tried, key=lambda witness: witness["reach"])
 
     def curve(self, run: Run, witness: Witness) -> RecursionCurve:
         """Return the recursion's closed form."""
         cap = cap_of(run, int(witness["batch_cap"]))
-        reach = checked_reach(run, capped_step_map(run, cap), witness)
-        record_step = run.record_step
-        assert isinstance(record_step, float)
-        step = run.neighbor_factor * record_step / noise_unit(run) * _UP
+        reach = checked_reach(run, capped_step_map(run, cap), str(witness["losses"]))
+        step = equal_steps(run).reach / noise_unit(run) * _UP
         return RecursionCurve(
             noise_kind=run.noise_kind,
             sampling_rate=run.sampling_rate,
@@ -90,10 +86,8 @@ class SampledRecursion(Bound):
         return math.inf
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the class of losses, and the cap on batches."""
         losses = self.plan(run, 1e-9)["losses"]
-        capped = Assumption("batches above a cap are charged to delta", "checked")
-        return (*one_use_assumptions(run, (losses,)), capped)
+        return (*geometry_assumptions(run, (losses,), contracts=False), CAPPED)
 
 
 class PoissonRecursion(SampledRecursion):
@@ -101,7 +95,7 @@ class PoissonRecursion(SampledRecursion):
 
     name = "poisson_recursion"
     title = "Poisson SGD, hockey-stick recursion"
-    scheme = Poisson
+    needs = (AboutBatches((Poisson,)), *_EQUAL_STEPS, KnownSteps())
 
     def caps(self, run: Run, delta: float) -> tuple[BatchCap, ...]:
         """Return the cap that spends a small share of delta, and the largest that contracts."""
@@ -113,7 +107,7 @@ class FixedSizeRecursion(SampledRecursion):
 
     name = "fixed_size_recursion"
     title = "Fixed-size SGD, hockey-stick recursion"
-    scheme = FixedSize
+    needs = (AboutBatches((FixedSize,)), *_EQUAL_STEPS, KnownSteps())
 
     def caps(self, run: Run, delta: float) -> tuple[BatchCap, ...]:
         """Return the batch size, which nothing exceeds."""
@@ -122,7 +116,7 @@ class FixedSizeRecursion(SampledRecursion):
     def furthest(self, run: Run) -> float:
         """Return |1 - eta l2| D + 2 eta L: the record is one of the b, not one more."""
         whole = capped_step_map(run, cap_of(run, math.ceil(run.batch_size)))
-        return checked_reach(run, whole, {"losses": LIPSCHITZ})
+        return checked_reach(run, whole, LIPSCHITZ)
 
 
 class AsoodehDiazClosed(Bound):
@@ -136,28 +130,14 @@ class AsoodehDiazClosed(Bound):
     note = "docs/theory/recursion.md"
     title = "Any Lipschitz losses, closed plateau"
     citation = literature.asoodeh_diaz("Theorem 2, as (24) of Bravo et al.")
-    hidden_state = True
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no fixed-size descent on a bounded domain, if so."""
-        about = why_not_about(run, FixedSize)
-        if about is not None:
-            return about
-        if has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        if math.isinf(run.diameter):
-            return "needs a bounded domain: pass domain=Ball(radius)"
-        return why_no_geometry(run)
+    release = HiddenIterates()
+    needs = (AboutBatches((FixedSize,)), *_EQUAL_STEPS, *GEOMETRY)
 
     def curve(self, run: Run, witness: Witness) -> ClosedRecursionCurve:
         """Return the closed form; the ridge scales the distance by |1 - eta l2|."""
-        eta, nu, lipschitz = run.learning_rate, run.iterate_std, run.lipschitz
-        assert isinstance(eta, float)
-        assert isinstance(nu, float)
-        assert lipschitz is not None
-        reach = abs(1 - eta * run.l2) * run.diameter + 2 * eta * lipschitz
-        return ClosedRecursionCurve(reach / nu * (1 + 1e-14), run.sampling_rate)
+        steps, lipschitz = equal_steps(run), loss_of(run).lipschitz
+        reach = abs(1 - steps.eta * run.l2) * run.diameter + 2 * steps.eta * lipschitz
+        return ClosedRecursionCurve(reach / steps.nu * (1 + 1e-14), run.sampling_rate)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return that the domain is kept."""
-        return geometry_assumptions(run, ("Lipschitz",), bounded=True)
+        return geometry_assumptions(run, (LIPSCHITZ,))

@@ -11,19 +11,23 @@ import math
 import numpy as np
 
 from dplateau.algorithms import OnePass, RandomStop, Run
+from dplateau.algorithms.stated import equal_steps
 from dplateau.bounds import literature
 from dplateau.bounds.base import RENYI_MARGIN, Assumption, Bound, Witness
-from dplateau.bounds.iteration import (
-    CONTRACTION,
-    GdBounded,
-    GdContraction,
-    ShiftBound,
-    geometry_assumptions,
-    has_schedule,
-    why_no_deterministic_contraction,
+from dplateau.bounds.conditions import (
+    GEOMETRY,
+    AboutBatches,
+    ConstantSteps,
+    Contractive,
+    HiddenIterates,
+    Needs,
+    OneOf,
+    first_unmet,
 )
-from dplateau.bounds.one_use import common_map
+from dplateau.bounds.iteration import GdBounded, GdContraction, ShiftBound
+from dplateau.bounds.one_use import STOPPED, common_map
 from dplateau.bounds.ordered import CyclicContraction, OnePassContraction
+from dplateau.bounds.step_maps import CONTRACTION, geometry_assumptions
 from dplateau.curves import ConcentratedCurve, RenyiCurve
 from dplateau.errors import InvalidInput
 
@@ -32,6 +36,12 @@ _LIFTED: tuple[ShiftBound, ...] = (
     GdBounded(),
     CyclicContraction(),
     OnePassContraction(),
+)
+_CONTRACTIVE_PASS: Needs = (
+    AboutBatches((OnePass,)),
+    ConstantSteps(),
+    *GEOMETRY,
+    Contractive(),
 )
 _ORDERS = tuple((1 + np.geomspace(1e-3, 1e5, 300)).tolist())
 
@@ -48,21 +58,14 @@ class IterationRdp(Bound):
     note = "docs/theory/renyi_forms.md"
     title = "Amplification by iteration, as Rényi"
     citation = literature.altschuler_talwar("Propositions 2.17, 3.2 and 5.6")
-    hidden_state = True
+    release = HiddenIterates()
+    needs = (OneOf(tuple(bound.needs for bound in _LIFTED)),)
     dominated_by = tuple(bound.name for bound in _LIFTED)
-
-    def missing(self, run: Run) -> str | None:
-        """Return why no Gaussian statement applies either, if so."""
-        reasons = [bound.missing(run) for bound in _LIFTED]
-        if None in reasons:
-            return None
-        about = [reason for reason in reasons if reason and not reason.startswith("is about")]
-        return (about or reasons)[0]
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the cheapest witness of the Gaussian statements."""
-        found = [(b.plan(run, delta), b) for b in _LIFTED if b.missing(run) is None]
-        witness, bound = min(found, key=lambda item: item[0]["sum_of_squares"])
+        planned = [(bound.plan(run, delta), bound) for bound in _applicable(run)]
+        witness, bound = min(planned, key=lambda item: item[0]["sum_of_squares"])
         return {"lifted": bound.name, **witness}
 
     def curve(self, run: Run, witness: Witness) -> RenyiCurve:
@@ -72,8 +75,11 @@ class IterationRdp(Bound):
         return RenyiCurve(_ORDERS, tuple(order * half for order in _ORDERS))
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return those of the Gaussian statement."""
-        return next(b for b in _LIFTED if b.missing(run) is None).assumptions(run)
+        return _applicable(run)[0].assumptions(run)
+
+
+def _applicable(run: Run) -> list[ShiftBound]:
+    return [bound for bound in _LIFTED if first_unmet(bound.needs, run) is None]
 
 
 class MixingRdp(Bound):
@@ -89,13 +95,8 @@ class MixingRdp(Bound):
     title = "Amplification by mixing, as Rényi"
     citation = literature.balle_mixing("Theorem 5, as in Asoodeh et al. 2020, Proposition 1")
     dominated_by = ("one_pass_contraction",)
-    hidden_state = True
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive single pass, if so."""
-        if isinstance(run.batches, OnePass) and has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, OnePass, nonconvex=False)
+    release = HiddenIterates()
+    needs = _CONTRACTIVE_PASS
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return the last record's rate."""
@@ -112,18 +113,12 @@ class MixingRdp(Bound):
         return ConcentratedCurve(self._rate(run, run.steps - 1 - position))
 
     def _rate(self, run: Run, later: int) -> float:
-        eta, nu = run.learning_rate, run.iterate_std
-        assert isinstance(eta, float)
-        assert isinstance(nu, float)
-        assert run.loss is not None
-        step = run.neighbor_factor * eta * run.loss.lipschitz / run.batch_size
-        contraction = common_map(run).contraction(eta)  # of the steps after the record's own
-        assert contraction is not None
+        steps = equal_steps(run)
+        contraction = common_map(run).contraction(steps.eta)  # of the steps after the record's own
         hidden: float = contraction.c ** (later + 1) / later if later else 1.0
-        return (step / nu) ** 2 / 2 * hidden * (1 + 1e-14)
+        return (steps.reach / steps.nu) ** 2 / 2 * hidden * (1 + 1e-14)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry that was declared and checked."""
         return geometry_assumptions(run, (CONTRACTION,), bounded=False)
 
 
@@ -144,14 +139,8 @@ class RandomStopRdp(Bound):
     title = "Random stop, as Rényi"
     citation = literature.feldman("Theorem 26, with H_T in place of log T")
     dominated_by = ("random_stop_mean",)
-    hidden_state = True
-    hides = RandomStop()
-
-    def missing(self, run: Run) -> str | None:
-        """Return why the run is no contractive single pass, if so."""
-        if isinstance(run.batches, OnePass) and has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        return why_no_deterministic_contraction(run, OnePass, nonconvex=False)
+    release = HiddenIterates(RandomStop())
+    needs = _CONTRACTIVE_PASS
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Return orders up to the largest that the noise allows."""
@@ -173,12 +162,7 @@ class RandomStopRdp(Bound):
         return RenyiCurve(tuple(orders), tuple(order * rate for order in orders))
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the geometry, and how the run stops."""
-        stop = "the stopping step is uniform and independent of the data; only its iterate leaves"
-        return (
-            *geometry_assumptions(run, (CONTRACTION,), bounded=False),
-            Assumption(stop, "declared"),
-        )
+        return (*geometry_assumptions(run, (CONTRACTION,), bounded=False), STOPPED)
 
 
 def largest_order(squared_step: float) -> float:
@@ -187,9 +171,5 @@ def largest_order(squared_step: float) -> float:
 
 
 def _squared_step(run: Run) -> float:
-    eta, nu = run.learning_rate, run.iterate_std
-    assert isinstance(eta, float)
-    assert isinstance(nu, float)
-    assert run.loss is not None
-    step = run.neighbor_factor * eta * run.loss.lipschitz / run.batch_size
-    return (step / nu) ** 2 * (1 + 1e-15)
+    steps = equal_steps(run)
+    return (steps.reach / steps.nu) ** 2 * (1 + 1e-15)

@@ -10,7 +10,6 @@ a^2 / nu1^2)) composed with C_q(G(d(u_t) / nu2)).
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,18 +17,31 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dplateau.algorithms import FixedSize, LossGeometry, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
-from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness, why_not_about
-from dplateau.bounds.iteration import CONTRACTION, geometry_assumptions, has_schedule
+from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
+from dplateau.bounds.conditions import (
+    GEOMETRY,
+    AboutBatches,
+    Asks,
+    ConstantSteps,
+    Contractive,
+    HiddenIterates,
+    Needs,
+    NeighborsAre,
+    holds,
+)
+from dplateau.bounds.iteration import NO_MODULUS
 from dplateau.bounds.step_maps import (
+    CAPPED,
+    CONTRACTION,
     BatchCap,
     StepMap,
     batch_cap,
     cap_of,
     capped_step_map,
+    geometry_assumptions,
     tail_cap,
-    why_no_contraction,
-    why_no_geometry,
 )
 from dplateau.curves import AveragedLossCurve, PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
@@ -43,6 +55,34 @@ _HOPELESS = 1e6
 _HOPELESS_COST = 1e12
 
 
+_POISSON_STEPS: Needs = (AboutBatches((Poisson,)), ConstantSteps(), *GEOMETRY)
+_NO_MODULUS_OR_DOMAIN = (
+    "is for losses whose steps do not contract, or for a bounded domain; here lagged blocks are "
+    "never worse, or nothing but lipschitz=... was declared (say convex=True, smoothness=..., "
+    "holder=... or dissipativity=...)"
+)
+
+
+def contracts_when_capped(run: Run) -> bool:
+    """Return whether batches of likely size contract, at a delta far below any asked for."""
+    if not holds(Contractive(), run):
+        return False
+    cap = batch_cap(run, 1e-9)
+    return holds(Contractive(max(1.0, cap.records / run.batch_size)), run)
+
+
+def moduli_of(run: Run, cap: BatchCap) -> dict[str, Modulus]:
+    """Return the moduli of the capped step map that lagged blocks do not cover better.
+
+    A contraction stays where there is a domain: starting a diameter apart and charging each later
+    step for its own use is the better plan in a narrow one.
+    """
+    moduli = capped_step_map(run, cap).moduli(equal_steps(run).eta)
+    if math.isinf(run.diameter) and contracts_when_capped(run):
+        moduli.pop(CONTRACTION, None)
+    return moduli
+
+
 class PoissonModulus(Bound):
     """The main theorem with any modulus, from the largest distance possible at step T - R."""
 
@@ -50,45 +90,35 @@ class PoissonModulus(Bound):
     note = "docs/theory/square_root_moduli.md"
     title = "Hidden-state Poisson SGD, general losses"
     citation = literature.this_library("docs/theory/square_root_moduli.md, Theorem 1")
-    hidden_state = True
+    release = HiddenIterates()
+    needs = (
+        *_POISSON_STEPS,
+        NeighborsAre("add_remove"),
+        Asks(lambda run: None if moduli_of(run, tail_cap(run, 1e-9)) else _NO_MODULUS_OR_DOMAIN),
+    )
     claim_margin = COMPOSED_MARGIN
-
-    def missing(self, run: Run) -> str | None:
-        """Return why no modulus is known, if so."""
-        reason = why_not_poisson(run)
-        if reason is not None:
-            return reason
-        if run.neighbors != "add_remove":
-            return "is about neighbors='add_remove'; yours is 'replace'"
-        if not moduli_of(run, tail_cap(run, 1e-9)):
-            return (
-                "is for losses whose steps do not contract, or for a bounded domain; here lagged "
-                "blocks are never worse, or nothing but lipschitz=... was declared (say "
-                "convex=True, smoothness=..., holder=... or dissipativity=...)"
-            )
-        return None
 
     def plan(self, run: Run, delta: float) -> Witness:
         """Try classes of losses and numbers of last steps; keep the smallest epsilon."""
-        cap = tail_cap(run, delta)
-        found: list[tuple[float, Witness]] = []
+        cap, nu = tail_cap(run, delta), equal_steps(run).nu
+        tried: list[tuple[float, Witness]] = []
         most = min(run.steps, _MOST_LAST_STEPS)
         for losses in moduli_of(run, cap):
             rough = [
                 (self._rough(run, cap, losses, int(count)), int(count))
                 for count in np.unique(np.r_[np.geomspace(1, most, 20).round(), run.steps])
-                if _start_distance(run, cap, losses, int(count)) <= _HOPELESS * _scales(run)[0]
+                if _start_distance(run, cap, losses, int(count)) <= _HOPELESS * nu
             ]
             # Shifts beyond all noise are no proof; all steps without any always are one.
             sane = [(c, n) for c, n in sorted(rough) if c < _HOPELESS_COST or n == run.steps]
             for _, count in sane[:3]:
                 witness = self._witness(run, cap, losses, count)
-                found.append((self.curve(run, witness).epsilon(delta), witness))
-        return min(found, key=lambda item: item[0])[1]
+                tried.append((self.curve(run, witness).epsilon(delta), witness))
+        return min(tried, key=lambda item: item[0])[1]
 
     def _rough(self, run: Run, cap: BatchCap, losses: str, last_steps: int) -> float:
         """Return the surrogate's second-order cost."""
-        nu, step = _scales(run)
+        nu, step = equal_steps(run).nu, equal_steps(run).step
         sampling = last_steps * run.sampling_rate**2 * math.expm1(min((step / nu) ** 2, 50.0))
         if last_steps == run.steps:
             return sampling
@@ -131,7 +161,7 @@ class PoissonModulus(Bound):
         apart = chain.initial_distance > 0  # equal states stay equal: nothing to walk
         if apart and evaluate(plan, chain).final_distance > 0:
             raise InvalidInput("the plan does not absorb its start")
-        nu, step = _scales(run)
+        nu, step = equal_steps(run).nu, equal_steps(run).step
         shifts = sorted({shift for _, shift in blocks})
         counts = [sum(count for count, at in blocks if at == shift) for shift in shifts]
         return AveragedLossCurve(
@@ -142,51 +172,7 @@ class PoissonModulus(Bound):
         )
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the class of losses, and the cap on batches."""
-        classes = tuple(moduli_of(run, tail_cap(run, 1e-9)))
-        capped = Assumption("batches above a cap are charged to delta", "checked")
-        return (*geometry_assumptions(run, classes, bounded=True), capped)
-
-
-def why_not_poisson(run: Run) -> str | None:
-    """Return why the run is no Poisson-sampled descent with known constants, or None."""
-    about = why_not_about(run, Poisson)
-    if about is not None:
-        return about
-    if has_schedule(run):
-        return "needs the same learning rate and noise at every step; yours has a schedule"
-    return why_no_geometry(run)
-
-
-def why_no_capped_contraction(run: Run) -> str | None:
-    """Return why batches of likely size make the step expand, or None."""
-    reason = why_no_contraction(run)
-    if reason is not None:
-        return reason
-    # The cap at a delta far below any that is asked for: what must contract for a clean refusal.
-    cap = batch_cap(run, 1e-9)
-    return why_no_contraction(run, max(1.0, cap.records / run.batch_size))
-
-
-def moduli_of(run: Run, cap: BatchCap) -> dict[str, Modulus]:
-    """Return the moduli of the capped step map that lagged blocks do not cover better.
-
-    A contraction stays where there is a domain: starting a diameter apart and charging each later
-    step for its own use is the better plan in a narrow one.
-    """
-    eta = run.learning_rate
-    assert isinstance(eta, float)
-    found = capped_step_map(run, cap).moduli(eta)
-    if math.isinf(run.diameter) and why_no_capped_contraction(run) is None:
-        found.pop(CONTRACTION, None)
-    return found
-
-
-def _scales(run: Run) -> tuple[float, float]:
-    nu, step = run.iterate_std, run.record_step
-    assert isinstance(nu, float)
-    assert isinstance(step, float)
-    return nu, step
+        return (*geometry_assumptions(run, moduli_of(run, tail_cap(run, 1e-9))), CAPPED)
 
 
 def _start_distance(run: Run, cap: BatchCap, losses: str, last_steps: int) -> float:
@@ -194,9 +180,8 @@ def _start_distance(run: Run, cap: BatchCap, losses: str, last_steps: int) -> fl
     before = run.steps - last_steps
     if before == 0:
         return 0.0
-    nu, step = _scales(run)
-    modulus = moduli_of(run, cap)[losses]
-    chain = Chain.homogeneous(before, modulus, step, nu, diameter=run.diameter)
+    steps, modulus = equal_steps(run), moduli_of(run, cap)[losses]
+    chain = Chain.homogeneous(before, modulus, steps.step, steps.nu, diameter=run.diameter)
     return forward_distance(chain, before)
 
 
@@ -206,7 +191,7 @@ def _absorbing_chain(run: Run, cap: BatchCap, losses: str, last_steps: int) -> C
         last_steps,
         moduli_of(run, cap)[losses],
         0.0,
-        _scales(run)[0],
+        equal_steps(run).nu,
         diameter=run.diameter,
         initial_distance=_start_distance(run, cap, losses, last_steps),
     )
@@ -225,11 +210,6 @@ _COARSE = 2e-2
 # Swaps are rounded up to this many values, or to steps of this size if those are fewer.
 _SWAP_VALUES, _SWAP_STEP = 40, 5e-4
 _UP = 1 + 1e-15
-_NOTHING_KNOWN = (
-    "is for losses whose steps do not contract; here the contraction that other bounds use is "
-    "never worse, or nothing but lipschitz=... was declared (say convex=True, smoothness=..., "
-    "holder=... or dissipativity=...)"
-)
 
 
 @dataclass(frozen=True)
@@ -267,15 +247,15 @@ class Swapped:
 
     def distances(self, start: float, shifts: FloatArray) -> FloatArray:
         """Return upper bounds on u before each step and after the last one."""
-        found = np.empty(shifts.size + 1)
-        u = found[0] = start
+        apart = np.empty(shifts.size + 1)
+        u = apart[0] = start
         diameter = self.run.diameter
         for t, shift in enumerate(shifts.tolist(), start=1):
             left = self.modulus(u) * _UP - shift
             # The last projection comes after the noise, and so does not help.
             cap = diameter if t < shifts.size else math.inf
-            u = found[t] = min(cap, left * _UP) if left > 0 else 0.0
-        return found
+            u = apart[t] = min(cap, left * _UP) if left > 0 else 0.0
+        return apart
 
     def swaps(self, distances: FloatArray) -> FloatArray:
         """Return d(u) over nu: two swaps differ by that much at distance u."""
@@ -288,99 +268,113 @@ class Swapped:
 
 def _gradients_apart(loss: LossGeometry, distances: FloatArray) -> FloatArray:
     """Return how far one record's gradients at two states of this distance may lie apart."""
-    found = np.where(distances > 0, 2 * loss.lipschitz, 0.0)
+    apart = np.where(distances > 0, 2 * loss.lipschitz, 0.0)
     if math.isfinite(loss.smoothness):
-        found = np.minimum(found, loss.smoothness * distances)
+        apart = np.minimum(apart, loss.smoothness * distances)
     if loss.holder is not None:
         exponent, constant = loss.holder
-        found = np.minimum(found, np.where(distances > 0, constant * distances**exponent, 0.0))
-    return found
+        apart = np.minimum(apart, np.where(distances > 0, constant * distances**exponent, 0.0))
+    return apart
+
+
+def swapped_runs(run: Run, cap: BatchCap) -> dict[str, Swapped]:
+    """Return what is known under each class of losses that no contraction bound covers."""
+    match run.batches:
+        case FixedSize():
+            maps = StepMap(loss_of(run), run.l2, least_fraction=1.0, most_fraction=1.0)
+            contracts, bend = holds(Contractive(), run), run.loss
+        case Poisson():
+            maps, bend = capped_step_map(run, cap), None
+            # In a narrow domain a start a diameter apart is better than lagged blocks.
+            contracts = math.isinf(run.diameter) and contracts_when_capped(run)
+        case _:
+            return {}
+    steps = equal_steps(run)
+    return {
+        losses: Swapped(run, modulus, bend, 2 * steps.step, steps.nu)
+        for losses, modulus in maps.moduli(steps.eta).items()
+        if losses != CONTRACTION or not contracts  # the contraction bounds are about these
+    }
+
+
+def _why_nothing_known(run: Run) -> str | None:
+    return None if swapped_runs(run, tail_cap(run, 1e-9)) else NO_MODULUS
 
 
 class SplitModulusBound(Bound):
-    """The split form for any modulus; subclasses say how batches are drawn."""
+    """The split form for any modulus, from the largest distance possible at step T - R."""
 
-    hidden_state = True
+    release = HiddenIterates()
     claim_margin = COMPOSED_MARGIN
     note = "docs/theory/square_root_moduli.md"
 
-    @abstractmethod
-    def cap(self, run: Run, delta: float) -> BatchCap:
-        """Return the largest batch that is not charged to delta."""
-
-    @abstractmethod
-    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
-        """Return what is known under each class of losses that no contraction bound covers."""
-
     def plan(self, run: Run, delta: float) -> Witness:
         """Try classes of losses, numbers of last steps and splits; keep the smallest epsilon."""
-        cap = self.cap(run, delta)
-        found: list[tuple[float, Witness]] = []
-        for losses, setting in self.settings(run, cap).items():
+        cap = tail_cap(run, delta)
+        tried: list[tuple[float, Witness]] = []
+        for losses, swapped in swapped_runs(run, cap).items():
             named = {"losses": losses, "batch_cap": cap.records, "extra_delta": cap.extra_delta}
 
             def coarse(witness: Witness, named: Witness = named) -> float:
                 curve = self.curve(run, {**named, **witness})
                 return replace(curve, resolution=_COARSE).epsilon(delta)
 
-            for plan in (candidate(setting, run.steps)[1], _downhill(setting, coarse)):
+            for plan in (candidate(swapped, run.steps)[1], _downhill(swapped, coarse)):
                 if plan is not None:
                     witness = {**named, **plan}
-                    found.append((self.curve(run, witness).epsilon(delta), witness))
-        return min(found, key=lambda item: item[0])[1]
+                    tried.append((self.curve(run, witness).epsilon(delta), witness))
+        return min(tried, key=lambda item: item[0])[1]
 
     def curve(self, run: Run, witness: Witness) -> AveragedLossCurve:
         """Check that the plan absorbs the start, and compose shifts and swaps."""
         cap = cap_of(run, int(witness["batch_cap"]))
-        setting = self.settings(run, cap).get(str(witness["losses"]))
-        if setting is None:
+        swapped = swapped_runs(run, cap).get(str(witness["losses"]))
+        if swapped is None:
             raise InvalidInput(f"no modulus is known for losses={witness['losses']!r}")
         last_steps, share = int(witness["last_steps"]), float(witness["swap_share"])
         if not (1 <= last_steps <= run.steps and 0 < share < 1):
             raise InvalidInput(f"no split of the last steps: {last_steps} with a share of {share}")
-        start = setting.start(last_steps)
+        start = swapped.start(last_steps)
         if start == 0:
-            swap = float(setting.swaps(np.zeros(1))[0])
-            return _composed(setting, 0.0, Counter({swap: last_steps}), cap)
+            swap = float(swapped.swaps(np.zeros(1))[0])
+            return _composed(swapped, 0.0, Counter({swap: last_steps}), cap)
         shifts = _read_shifts(witness, last_steps)
-        distances = setting.distances(start, shifts)
+        distances = swapped.distances(start, shifts)
         if distances[-1] > 0:
             raise InvalidInput("the plan does not absorb its start")
-        gaussian = math.sqrt(float(np.sum((shifts / setting.nu) ** 2)) / (1 - share)) * (1 + 1e-12)
+        gaussian = math.sqrt(float(np.sum((shifts / swapped.nu) ** 2)) / (1 - share)) * (1 + 1e-12)
         # Steps that absorb nothing hide the swap with all their noise.
         hiding = np.where(shifts > 0, math.sqrt(share), 1.0)
-        swaps = _rounded_up(setting.swaps(distances[:-1])) / hiding * (1 + 1e-15)
-        return _composed(setting, gaussian, Counter(swaps.tolist()), cap)
+        swaps = _rounded_up(swapped.swaps(distances[:-1])) / hiding * (1 + 1e-15)
+        return _composed(swapped, gaussian, Counter(swaps.tolist()), cap)
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the classes of losses, one of which is used."""
-        classes = tuple(self.settings(run, self.cap(run, 1e-9)))
-        return geometry_assumptions(run, classes, bounded=True)
+        return geometry_assumptions(run, swapped_runs(run, tail_cap(run, 1e-9)))
 
 
-def _downhill(setting: Swapped, coarse: Callable[[Witness], float]) -> Witness | None:
+def _downhill(swapped: Swapped, coarse: Callable[[Witness], float]) -> Witness | None:
     """Walk from the least second-order cost to a small epsilon: every plan and split is valid."""
-    most = min(setting.run.steps, _MOST_LAST_STEPS)
+    most = min(swapped.run.steps, _MOST_LAST_STEPS)
     counts = sorted(set(np.geomspace(1, most, 24).round().astype(int).tolist()))
-    _, plan = min((candidate(setting, count) for count in counts), key=lambda item: item[0])
+    _, plan = min((candidate(swapped, count) for count in counts), key=lambda item: item[0])
     if plan is None:
         return None
     best = (int(plan["last_steps"]), SHARES.index(plan["swap_share"]))
-    found: dict[tuple[int, int], tuple[float, Witness | None]] = {best: (coarse(plan), plan)}
+    tried: dict[tuple[int, int], tuple[float, Witness | None]] = {best: (coarse(plan), plan)}
     for factor in (1.3, 1.1):
         moved = True
         while moved:
             moved = False
-            for near in _neighbours(*best, factor, most):
-                if near not in found:
-                    found[near] = _tried(setting, coarse, *near)
-                if found[near][0] < found[best][0]:
+            for near in _neighbors(*best, factor, most):
+                if near not in tried:
+                    tried[near] = _tried(swapped, coarse, *near)
+                if tried[near][0] < tried[best][0]:
                     best, moved = near, True
                     break
-    return found[best][1]
+    return tried[best][1]
 
 
-def _neighbours(count: int, share: int, factor: float, most: int) -> list[tuple[int, int]]:
+def _neighbors(count: int, share: int, factor: float, most: int) -> list[tuple[int, int]]:
     """Return fewer or more steps, another split, or both: more steps go with a larger share."""
     fewer, more = max(1, math.floor(count / factor)), min(most, math.ceil(count * factor))
     less, rest = max(share - 1, 0), min(share + 1, len(SHARES) - 1)
@@ -389,26 +383,26 @@ def _neighbours(count: int, share: int, factor: float, most: int) -> list[tuple[
 
 
 def _tried(
-    setting: Swapped, coarse: Callable[[Witness], float], last_steps: int, share: int
+    swapped: Swapped, coarse: Callable[[Witness], float], last_steps: int, share: int
 ) -> tuple[float, Witness | None]:
-    plan = candidate(setting, last_steps)[1]
+    plan = candidate(swapped, last_steps)[1]
     if plan is None:
         return math.inf, None
     plan = {**plan, "swap_share": SHARES[share]}
     return coarse(plan), plan
 
 
-def candidate(setting: Swapped, last_steps: int) -> tuple[float, Witness | None]:
+def candidate(swapped: Swapped, last_steps: int) -> tuple[float, Witness | None]:
     """Return the second-order cost of that many last steps, and the plan with its best split."""
-    start, rate = setting.start(last_steps), setting.run.sampling_rate
+    start, rate = swapped.start(last_steps), swapped.run.sampling_rate
     if start == 0:
-        cost = last_steps * _sampled(setting.swaps(np.zeros(1)), rate, 1.0)
+        cost = last_steps * _sampled(swapped.swaps(np.zeros(1)), rate, 1.0)
         return cost, _witness(last_steps, 0.0, 0.5, np.zeros(0))
-    if start > _HOPELESS * setting.nu:
+    if start > _HOPELESS * swapped.nu:
         return math.inf, None
-    shifts = setting.shifts(start, last_steps)
-    swaps = setting.swaps(setting.distances(start, shifts)[:-1])
-    squares = float(np.sum((shifts / setting.nu) ** 2))
+    shifts = swapped.shifts(start, last_steps)
+    swaps = swapped.swaps(swapped.distances(start, shifts)[:-1])
+    squares = float(np.sum((shifts / swapped.nu) ** 2))
     cost, share = min((squares / (1 - s) + _sampled(swaps, rate, s), s) for s in SHARES)
     return cost, _witness(last_steps, start, share, shifts)
 
@@ -449,10 +443,10 @@ def _rounded_up(values: FloatArray) -> FloatArray:
 
 
 def _composed(
-    setting: Swapped, gaussian: float, swaps: Counter[float], cap: BatchCap
+    swapped: Swapped, gaussian: float, swaps: Counter[float], cap: BatchCap
 ) -> AveragedLossCurve:
     pairs: list[PoissonPair | SubsampledGaussianPair] = [
-        SubsampledGaussianPair(setting.run.sampling_rate, swap) for swap in sorted(swaps)
+        SubsampledGaussianPair(swapped.run.sampling_rate, swap) for swap in sorted(swaps)
     ]
     counts = [swaps[swap] for swap in sorted(swaps)]
     if gaussian > 0:
@@ -470,28 +464,7 @@ class FixedSizeModulus(SplitModulusBound):
     name = "fixed_size_modulus"
     title = "Hidden-state fixed-size SGD, general losses"
     citation = literature.this_library("docs/theory/square_root_moduli.md, Theorem 2")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why no modulus is known for fixed-size batches, if so."""
-        about = why_not_about(run, FixedSize)
-        if about is not None:
-            return about
-        if has_schedule(run):
-            return "needs the same learning rate and noise at every step; yours has a schedule"
-        reason = why_no_geometry(run)
-        if reason is None and not self.settings(run, self.cap(run, 1e-9)):
-            return _NOTHING_KNOWN
-        return reason
-
-    def cap(self, run: Run, delta: float) -> BatchCap:
-        """Return b itself: no batch is larger."""
-        return cap_of(run, int(run.batch_size))
-
-    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
-        """Return the moduli of maps of exactly b records."""
-        assert run.loss is not None
-        maps = StepMap(run.loss, run.l2, least_fraction=1.0, most_fraction=1.0)
-        return _settings(run, maps, why_no_contraction(run) is None, run.loss)
+    needs = (AboutBatches((FixedSize,)), ConstantSteps(), *GEOMETRY, Asks(_why_nothing_known))
 
 
 class PoissonReplaceModulus(SplitModulusBound):
@@ -500,41 +473,7 @@ class PoissonReplaceModulus(SplitModulusBound):
     name = "poisson_replace_modulus"
     title = "Hidden-state Poisson SGD, replace, general losses"
     citation = literature.this_library("docs/theory/square_root_moduli.md, Theorem 2")
-
-    def missing(self, run: Run) -> str | None:
-        """Return why no modulus is known for Poisson batches with replaced records, if so."""
-        reason = why_not_poisson(run)
-        if reason is not None:
-            return reason
-        if run.neighbors != "replace":
-            return "is about neighbors='replace'; yours is 'add_remove'"
-        return None if self.settings(run, self.cap(run, 1e-9)) else _NOTHING_KNOWN
-
-    def cap(self, run: Run, delta: float) -> BatchCap:
-        """Return the cap of Poisson batches."""
-        return tail_cap(run, delta)
-
-    def settings(self, run: Run, cap: BatchCap) -> dict[str, Swapped]:
-        """Return the moduli of the capped step map."""
-        # In a narrow domain a start a diameter apart is better than lagged blocks.
-        contracts = math.isinf(run.diameter) and why_no_capped_contraction(run) is None
-        return _settings(run, capped_step_map(run, cap), contracts, None)
+    needs = (*_POISSON_STEPS, NeighborsAre("replace"), Asks(_why_nothing_known))
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        """Return the classes of losses, and the cap on batches."""
-        capped = Assumption("batches above a cap are charged to delta", "checked")
-        return (*super().assumptions(run), capped)
-
-
-def _settings(
-    run: Run, maps: StepMap, contracts: bool, bend: LossGeometry | None
-) -> dict[str, Swapped]:
-    eta, nu, record_step = run.learning_rate, run.iterate_std, run.record_step
-    assert isinstance(eta, float)
-    assert isinstance(nu, float)
-    assert isinstance(record_step, float)
-    return {
-        losses: Swapped(run, modulus, bend, 2 * record_step, nu)
-        for losses, modulus in maps.moduli(eta).items()
-        if losses != CONTRACTION or not contracts  # the contraction bounds are about these
-    }
+        return (*super().assumptions(run), CAPPED)

@@ -13,11 +13,25 @@ which have the same law in both neighbors, sizes outside of a range are charged 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dplateau.algorithms import FixedSize, LossGeometry, Poisson, Run, Schedule
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LossGeometry,
+    OnePass,
+    Poisson,
+    Run,
+    Schedule,
+    refuse_batches,
+)
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import learning_rates, loss_of
+from dplateau.bounds.base import Assumption
+from dplateau.errors import NotApplicable
 from dplateau.numerics.solve import largest_integer, smallest_integer
 from dplateau.shifts import Linear, Modulus, SquareRoot
 
@@ -36,15 +50,15 @@ class StepMap:
     least_fraction: float = 0.0
     most_fraction: float = 1.0
 
-    def contraction(self, learning_rate: float) -> Linear | None:
-        """Return the Lipschitz modulus of smooth losses, rounded up, or None for other losses.
+    def contraction(self, learning_rate: float) -> Linear:
+        """Return the Lipschitz modulus of smooth losses, rounded up; refuse others.
 
         The Hessian of the averaged objective lies between l2 + m * least (l2 - M * most if the
         losses are not convex) and l2 + M * most, so the map's Lipschitz constant is the larger of
         |1 - eta * either end|. It is the smallest double that is not below the exact value.
         """
         if math.isinf(self.loss.smoothness):
-            return None
+            raise NotApplicable("steps of losses that are not smooth have no Lipschitz constant")
         eta, ridge = Fraction(learning_rate), Fraction(self.l2)
         steepest = Fraction(self.loss.smoothness) * Fraction(self.most_fraction)
         flattest = -steepest
@@ -54,23 +68,25 @@ class StepMap:
 
     def moduli(self, learning_rate: float) -> dict[str, Modulus]:
         """Return every modulus that the declared constants justify, by the class of losses."""
-        found: dict[str, Modulus] = {}
-        linear = self.contraction(learning_rate)
-        if linear is not None:
-            found[linear_class(self.loss)] = linear
+        moduli: dict[str, Modulus] = {}
+        expands, smooth = True, math.isfinite(self.loss.smoothness)
+        if smooth:
+            moduli[linear_class(self.loss)] = linear = self.contraction(learning_rate)
+            expands = linear.c > 1
         # A map that does not expand beats every square root with the same factor.
-        if self.loss.convex and learning_rate * self.l2 < 1 and (linear is None or linear.c > 1):
-            found.update(self._convex_nonsmooth(learning_rate))
-        if math.isfinite(self.loss.smoothness) and self.loss.dissipativity is not None:
-            found["strongly dissipative"] = self._dissipative(learning_rate)
-        return found
+        if self.loss.convex and learning_rate * self.l2 < 1 and expands:
+            moduli.update(self._convex_nonsmooth(learning_rate))
+        if smooth and self.loss.dissipativity is not None:
+            offset, rate = self.loss.dissipativity
+            moduli["strongly dissipative"] = self._dissipative(learning_rate, offset, rate)
+        return moduli
 
     def _convex_nonsmooth(self, eta: float) -> dict[str, Modulus]:
         # |(1 - eta l2) d - eta g|^2 = (1 - eta l2)^2 |d - eta' g|^2 with eta' = eta / (1 - eta l2).
-        found: dict[str, Modulus] = {}
+        moduli: dict[str, Modulus] = {}
         shrink = 1 - eta * self.l2
         if math.isfinite(self.loss.lipschitz):
-            found["convex and Lipschitz"] = SquareRoot(
+            moduli["convex and Lipschitz"] = SquareRoot(
                 shrink**2 * _UP, (2 * eta * self.loss.lipschitz * self.most_fraction) ** 2 * _UP
             )
         if self.loss.holder is not None:
@@ -78,12 +94,10 @@ class StepMap:
             power = 1 / (1 - p)
             jump = 2 * (eta / shrink) ** power * math.sqrt((1 - p) / (1 + p))
             jump *= (constant * self.most_fraction / 2) ** power * shrink
-            found["convex and weakly smooth"] = SquareRoot(shrink**2 * _UP, jump**2 * _UP)
-        return found
+            moduli["convex and weakly smooth"] = SquareRoot(shrink**2 * _UP, jump**2 * _UP)
+        return moduli
 
-    def _dissipative(self, eta: float) -> SquareRoot:
-        assert self.loss.dissipativity is not None
-        offset, rate = self.loss.dissipativity
+    def _dissipative(self, eta: float, offset: float, rate: float) -> SquareRoot:
         # Convex in the batch fraction, so its largest value is at one of the two ends.
         ends = [
             1
@@ -112,60 +126,29 @@ def double_below(exact: Fraction) -> float:
     return near if Fraction(near) <= exact else math.nextafter(near, -math.inf)
 
 
-def learning_rates(run: Run) -> tuple[float, ...]:
-    """Return the distinct learning rates of a run."""
-    rate: PerStep | None = run.learning_rate
-    if rate is None:
-        return ()
-    return tuple({value for value, _ in rate.blocks}) if isinstance(rate, Schedule) else (rate,)
+def geometry_assumptions(
+    run: Run, losses: Iterable[str], *, bounded: bool = True, contracts: bool = True
+) -> tuple[Assumption, ...]:
+    """Return what a last-iterate bound adds to the usual assumptions.
 
-
-def why_no_geometry(run: Run) -> str | None:
-    """Return what a last-iterate bound misses in the description, or None."""
-    if run.noise_kind != "gaussian":
-        return "needs Gaussian noise; yours is Laplace"
-    if run.learning_rate is None:
-        return "needs the learning rate: pass learning_rate=..."
-    if run.loss is None:
-        return "needs the loss: pass loss=LossGeometry(lipschitz=..., convex=..., smoothness=...)"
-    if math.isinf(run.loss.lipschitz):
-        return "needs the loss's Lipschitz constant: pass lipschitz=... (the clip norm)"
-    return None
-
-
-def why_no_contraction(
-    run: Run, most_fraction: float = 1.0, *, nonconvex: bool = False
-) -> str | None:
-    """Return why a step may drive two states apart, in a user's words, or None.
-
-    With ``nonconvex`` the bound also takes nonconvex losses whose curvature the ridge outweighs.
+    ``bounded``: it uses the domain; ``contracts``: that steps of smooth losses contract.
     """
-    missing = why_no_geometry(run)
-    if missing is not None:
-        return missing
-    assert run.loss is not None
-    if not run.loss.convex and not nonconvex:
-        return "needs convex losses; yours are declared nonconvex"
-    if math.isinf(run.loss.smoothness):
-        return "needs smooth losses: pass smoothness=... (logistic on rows of norm 1: 0.25)"
-    share = "" if most_fraction == 1 else f" * {most_fraction:.4g} (largest batch / batch_size)"
-    smoothness = run.loss.smoothness * most_fraction
-    if not run.loss.convex and run.l2 < smoothness:
-        return (
-            f"needs convex losses, or a ridge with l2 >= smoothness{share}; yours are declared "
-            f"nonconvex with l2={run.l2:.4g}; raise l2 to {smoothness:.4g}"
-        )
-    level = max(learning_rates(run)) * (smoothness + run.l2)
-    # Rounding must not refuse a learning rate of exactly 2 / (smoothness + l2); a contraction a
-    # rounding above 1 is charged as it is.
-    if level > 2 * (1 + 1e-12):
-        return (
-            f"needs learning_rate * (smoothness{share} + l2) <= 2; yours is {level:.4g}; "
-            f"lower the learning rate to {2 / (smoothness + run.l2):.4g}"
-        )
-    return None
+    losses = tuple(losses)
+    rests_on = [
+        Assumption(f"every record's loss is {' or '.join(losses)}, as declared", "declared"),
+        Assumption("the ridge term covers every coordinate, the intercept included", "declared"),
+    ]
+    if contracts and CONTRACTION in losses:
+        rests_on.append(Assumption("learning_rate * (smoothness + l2) <= 2", "checked"))
+    if contracts and SMOOTH in losses and run.l2 >= loss_of(run).smoothness:
+        text = "l2 >= smoothness, which makes up for losses that are not convex"
+        rests_on.append(Assumption(text, "checked"))
+    if bounded and run.domain is not None:
+        rests_on.append(Assumption("every iterate is projected onto the convex domain", "declared"))
+    return tuple(rests_on)
 
 
+CAPPED = Assumption("batches above a cap are charged to delta", "checked")
 # Share of delta that batches above the cap may cost.
 _SHARE = 1e-4
 _ROUND_UP = 1 + 1e-9
@@ -204,24 +187,27 @@ def cap_of(run: Run, records: int) -> BatchCap:
 
 def exceedance(run: Run, records: int) -> float:
     """Return an upper bound on the probability that some batch holds more records."""
-    if records >= run.n or (isinstance(run.batches, FixedSize) and records >= run.batch_size):
-        return 0.0
-    from scipy.special import betainc
+    match run.batches:
+        case Poisson(rate=rate):
+            if records >= run.n:
+                return 0.0
+            from scipy.special import betainc
 
-    # P(Bin(n, q) > k) is the incomplete beta function at q, to 1e-9 for n up to 10^12. (scipy's own
-    # tail of the binomial law loses its digits from a million records on, and all beyond 2^31.)
-    tails = [
-        count * float(betainc(records + 1.0, float(run.n - records), rate))
-        for rate, count in _rate_blocks(run)
-    ]
-    return min(1.0, math.fsum(tails) * _ROUND_UP)
+            # P(Bin(n, q) > k) is the incomplete beta function at q, to 1e-9 for n up to 10^12.
+            # (scipy's own tail of the binomial law loses its digits from a million records on, and
+            # all beyond 2^31.)
+            above, rest = records + 1.0, float(run.n - records)
+            return _some_step(run, rate, lambda q: float(betainc(above, rest, q)))
+        case FullBatch() | FixedSize() | Cyclic() | OnePass():
+            return 0.0 if records >= run.batch_size else 1.0
+        case _ as unknown:
+            refuse_batches(unknown)
 
 
-def _rate_blocks(run: Run) -> tuple[tuple[float, int], ...]:
-    """Return the rates of sampling, each with its number of steps."""
-    if isinstance(run.batches, Poisson) and isinstance(run.batches.rate, Schedule):
-        return run.batches.rate.blocks
-    return ((run.sampling_rate, run.steps),)
+def _some_step(run: Run, rate: PerStep, chance: Callable[[float], float]) -> float:
+    """Return an upper bound on the probability of an event of that chance in some step."""
+    blocks = rate.blocks if isinstance(rate, Schedule) else ((rate, run.steps),)
+    return min(1.0, math.fsum(count * chance(q) for q, count in blocks) * _ROUND_UP)
 
 
 def _free_cap(run: Run, floor: int = 0) -> int:
@@ -229,26 +215,22 @@ def _free_cap(run: Run, floor: int = 0) -> int:
 
     eta (M |B| / b + l2) - 1 <= 1 - eta (l2 + m floor / b), m the losses' own strong convexity.
     """
-    assert run.loss is not None
-    own = run.loss.strong_convexity * floor / run.batch_size
+    loss = loss_of(run)
+    own = loss.strong_convexity * floor / run.batch_size
     room = 2 / max(learning_rates(run)) - 2 * run.l2 - own
-    if math.isinf(run.loss.smoothness) or room <= 0:
+    if math.isinf(loss.smoothness) or room <= 0:
         return 0
-    return min(run.n, math.floor(run.batch_size * room / run.loss.smoothness * (1 - 1e-12)))
+    return min(run.n, math.floor(run.batch_size * room / loss.smoothness * (1 - 1e-12)))
 
 
 def capped_step_map(run: Run, cap: BatchCap) -> StepMap:
     """Return the step map of common batches up to the cap: of one size, they lack one at most."""
-    assert run.loss is not None
-    least = 0.0
-    if isinstance(run.batches, FixedSize):
-        least = double_below(1 - 1 / Fraction(run.batch_size))
-    return StepMap(
-        loss=run.loss,
-        l2=run.l2,
-        least_fraction=least,
-        most_fraction=cap.records / run.batch_size,
-    )
+    match run.batches:
+        case FixedSize(size=size):
+            least = double_below(1 - 1 / Fraction(size))
+        case _:
+            least = 0.0
+    return StepMap(loss_of(run), run.l2, least, cap.records / run.batch_size)
 
 
 @dataclass(frozen=True)
@@ -265,15 +247,14 @@ def batch_sizes(run: Run, delta: float) -> BatchSizes:
 
     Only strongly convex losses gain from a floor: fewer records have less curvature.
     """
-    assert run.loss is not None
-    floor = 0
-    if run.loss.strong_convexity > 0:
+    loss, floor = loss_of(run), 0
+    if loss.strong_convexity > 0:
         budget = delta * _SHARE
         floor = largest_integer(
             lambda records: shortfall(run, records) <= budget, start=0, limit=int(run.batch_size)
         )
     cap = tail_cap(run, delta).records
-    if run.loss.convex:
+    if loss.convex:
         cap = max(cap, _free_cap(run, floor))
     return sizes_of(run, cap, floor)
 
@@ -287,13 +268,12 @@ def shortfall(run: Run, records: int) -> float:
     """Return an upper bound on the probability that some common batch holds fewer records."""
     if records <= 0:
         return 0.0
-    from scipy.special import betaincc
-
     others = run.n - run.group_size
-    if records > others:
-        return 1.0
-    tails = [
-        count * float(betaincc(float(records), float(others - records + 1), rate))
-        for rate, count in _rate_blocks(run)
-    ]
-    return min(1.0, math.fsum(tails) * _ROUND_UP)
+    match run.batches:
+        case Poisson(rate=rate) if records <= others:
+            from scipy.special import betaincc
+
+            most, rest = float(records), float(others - records + 1)
+            return _some_step(run, rate, lambda q: float(betaincc(most, rest, q)))
+        case _:
+            return 1.0

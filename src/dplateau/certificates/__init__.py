@@ -1,18 +1,24 @@
 """Claims: certify, compare, calibrate and compose."""
 
-from dplateau.certificates.calibrate import Calibration, calibrate
+from dplateau.certificates.calibrate import (
+    Calibration,
+    NoiseNeed,
+    NoiseNeeds,
+    calibrate,
+    noise_needed,
+)
 from dplateau.certificates.certificate import Certificate
-from dplateau.certificates.certify import certify, compare
-from dplateau.certificates.comparison import Comparison, ComparisonRow
+from dplateau.certificates.certify import Comparison, ComparisonRow, certify, compare
 from dplateau.certificates.compose import compose
-from dplateau.certificates.composition import Composition
-from dplateau.certificates.curve_table import Column, CurveTable, record_positions, step_counts
-from dplateau.certificates.foreign import ForeignPart, foreign
-from dplateau.certificates.needs import NoiseNeed, NoiseNeeds, noise_needed
+from dplateau.certificates.composition import Composition, ForeignPart, foreign
 from dplateau.certificates.over_steps import (
     BoundOverSteps,
+    Column,
+    CurveTable,
     EpsilonOverSteps,
     epsilon_over_steps,
+    record_positions,
+    step_counts,
 )
 from dplateau.certificates.per_record import (
     LossPerRecord,

@@ -24,7 +24,7 @@ from dplateau.ground.shown import rounded_up
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
-    from dplateau.audit.findings import Findings
+    from dplateau.audit.against_claims import Findings
     from dplateau.certificates import Certificate
     from dplateau.verify import Verification
 
@@ -68,7 +68,7 @@ def audit_command(
     pair: Annotated[
         str | None,
         typer.Option(
-            help="module:function that takes the run and returns two neighbouring data sets "
+            help="module:function that takes the run and returns two neighboring data sets "
             "(default: gradient rows, all zero but one).",
             rich_help_panel=_PANEL,
         ),
@@ -107,7 +107,7 @@ def audit_command(
 
     The exit code is 1 if anything contradicts the claim.
     """
-    from dplateau.audit.findings import findings_against
+    from dplateau.audit.against_claims import findings_against
 
     options = {
         "pair": pair,

@@ -25,7 +25,7 @@ IN_USE = {
 
 
 def demo_run() -> Run:
-    """Return DP-SGD for a ridge-regularised logistic head on 60000 rows of norm at most 1."""
+    """Return DP-SGD for a ridge-regularized logistic head on 60000 rows of norm at most 1."""
     return NoisySGD(
         n=60_000,
         batch_size=600,

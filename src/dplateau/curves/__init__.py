@@ -10,7 +10,6 @@ from dplateau.curves.closed import (
 from dplateau.curves.combined import (
     AdvancedCompositionCurve,
     BasicCompositionCurve,
-    BestCurve,
     GroupCurve,
     MixtureCurve,
     NaiveCompositionCurve,
@@ -42,7 +41,6 @@ __all__ = [
     "AdvancedCompositionCurve",
     "AveragedLossCurve",
     "BasicCompositionCurve",
-    "BestCurve",
     "ClosedRecursionCurve",
     "ConcentratedCurve",
     "DominatingPair",

@@ -72,21 +72,6 @@ class MixtureCurve(PrivacyCurve):
 
 
 @dataclass(frozen=True)
-class BestCurve(PrivacyCurve):
-    """The minimum of several bounds on the same release, at every delta."""
-
-    curves: tuple[PrivacyCurve, ...]
-
-    def delta(self, epsilon: float) -> float:
-        """Return the smallest delta."""
-        return min(curve.delta(epsilon) for curve in self.curves)
-
-    def epsilon(self, delta: float) -> float:
-        """Return the smallest epsilon."""
-        return min(curve.epsilon(delta) for curve in self.curves)
-
-
-@dataclass(frozen=True)
 class WorstCurve(PrivacyCurve):
     """The maximum of the curves of several cases, one of which is the true one.
 
@@ -152,8 +137,8 @@ class GroupCurve(PrivacyCurve):
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all sums at once."""
         each = np.asarray(epsilons, dtype=np.float64) / self.size
-        found = self.curve.deltas(each, center / self.size)
-        one = np.array([self._at_least(d, e) for d, e in zip(found, each, strict=True)])
+        alone = self.curve.deltas(each, center / self.size)
+        one = np.array([self._at_least(d, e) for d, e in zip(alone, each, strict=True)])
         logs = np.logaddexp.reduce(np.arange(self.size)[:, None] * each, axis=0)
         with np.errstate(divide="ignore"):
             total = np.exp(np.minimum(logs + np.log(one), 0.0))

@@ -32,7 +32,7 @@ from dplateau.curves.optimal_conversion import (
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import BoolArray, FloatArray
-from dplateau.numerics.solve import UNIT_ROUNDOFF, exp_up, unwrap
+from dplateau.numerics.solve import UNIT_ROUNDOFF, exp_up, largest_where, unwrap
 
 __all__ = [
     "CONVERSIONS",
@@ -41,6 +41,7 @@ __all__ = [
     "balle_epsilon",
     "classic_delta",
     "classic_epsilon",
+    "largest_zeta",
     "linearized_delta",
     "linearized_epsilon",
     "optimal_delta",
@@ -143,6 +144,35 @@ def optimal_delta(alpha: Number | float, zeta: Number | float, epsilon: Number |
     1e-05
     """
     return cast("Number", _elementwise(_optimal_delta, alpha, zeta, epsilon, "delta"))
+
+
+# --- zeta at a given epsilon and delta ---------------------------------------------------------
+
+
+def largest_zeta(
+    alpha: float, epsilon: float, delta: float, conversion: Conversion = "optimal"
+) -> float:
+    """Return the largest zeta that still implies (epsilon, delta), rounded down; 0 if none does.
+
+    How much Rényi divergence of one order a target leaves room for.  With the optimal conversion it
+    is eps + log(M) / (alpha - 1), M the least moment of a two-point pair (Asoodeh et al.); a zeta
+    above it belongs to a pair that is not (epsilon, delta)-private.
+
+    >>> round(largest_zeta(10.0, 1.917997, 1e-5), 5)
+    1.0
+    """
+    formula = _EPSILONS[_known(conversion)]
+    _check_epsilon(np.asarray(epsilon))
+    _check_delta(np.asarray(delta))
+    if delta == 1.0 or epsilon == np.inf:
+        return np.inf
+
+    def implies(zeta: float) -> bool:
+        return bool(_elementwise(formula, alpha, zeta, delta, "epsilon") <= epsilon)
+
+    # The two-point pair with all of P on one point has the divergence epsilon - log(1 - delta).
+    most = (epsilon - float(np.log1p(-delta))) * (1.0 + 1e-9) + 1e-300
+    return largest_where(implies, 0.0, most, rtol=1e-9) if implies(0.0) else 0.0
 
 
 # --- the best of many orders -------------------------------------------------------------------
@@ -249,9 +279,9 @@ def _elementwise(
     values, regular = _limits(bounds, levels, kind)
     if regular.any():
         with np.errstate(all="ignore"):
-            found = formula(prepared(orders[regular], bounds[regular]), levels[regular])
+            answers = formula(prepared(orders[regular], bounds[regular]), levels[regular])
         # fmin: beyond the double range an infinite margin makes no number, and nothing is claimed.
-        values[regular] = np.maximum(np.fmin(found, values[regular]), 0.0)
+        values[regular] = np.maximum(np.fmin(answers, values[regular]), 0.0)
     return unwrap(values.reshape(arrays[0].shape))
 
 
@@ -279,26 +309,26 @@ def _flat_orders(alphas: FloatArray, zetas: FloatArray) -> tuple[FloatArray, Flo
 def _check_orders(alpha: FloatArray, zeta: FloatArray) -> None:
     if not np.all((alpha > 1.0) & (alpha < np.inf)):
         raise InvalidInput(
-            f"Rényi orders must be finite and above 1; got values from {np.min(alpha)!r} to "
-            f"{np.max(alpha)!r}"
+            f"Rényi orders must be finite and above 1; got values from {np.min(alpha):g} to "
+            f"{np.max(alpha):g}"
         )
     if not np.all(zeta >= 0.0):
         raise InvalidInput(
-            f"a Rényi divergence is zero or positive; got zeta down to {np.min(zeta)!r}"
+            f"a Rényi divergence is zero or positive; got zeta down to {np.min(zeta):g}"
         )
 
 
 def _check_delta(delta: FloatArray) -> None:
     if not np.all((delta >= 0.0) & (delta <= 1.0)):
         raise InvalidInput(
-            f"delta is a probability, from 0 to 1; got values from {np.min(delta)!r} to "
-            f"{np.max(delta)!r}"
+            f"delta is a probability, from 0 to 1; got values from {np.min(delta):g} to "
+            f"{np.max(delta):g}"
         )
 
 
 def _check_epsilon(epsilon: FloatArray) -> None:
     if not np.all(epsilon >= 0.0):
-        raise InvalidInput(f"epsilon must be zero or positive; got {np.min(epsilon)!r}")
+        raise InvalidInput(f"epsilon must be zero or positive; got {np.min(epsilon):g}")
 
 
 def _known(conversion: Conversion) -> Conversion:

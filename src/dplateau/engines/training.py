@@ -26,6 +26,8 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import PerStep, values_over
+from dplateau.algorithms.stated import learning_rate_of
+from dplateau.engines.cluster import ClusterRecords, Ray, engine_of
 from dplateau.engines.kernels import advance
 from dplateau.engines.randomness import Randomness, SecureRandomness
 from dplateau.engines.records import ALL, ArrayRecords, Records, SourceRecords, Terms
@@ -61,6 +63,7 @@ def train(
     randomness: Randomness | None = None,
     progress: Progress | None = None,
     on_checkpoint: OnCheckpoint | None = None,
+    engine: str | Ray | None = None,
 ) -> FloatArray:
     """Run the described algorithm on these records and return the weights it releases.
 
@@ -92,6 +95,9 @@ def train(
         For runs that release checkpoints: called with (steps done, weights) at each of them. It may
         look, validate and keep what it likes, and stops the run by returning True. The certificate
         stays that of the steps planned: stopping saves time, not epsilon.
+    engine
+        None sums gradients in this process; "ray" or a :class:`Ray` has workers do so that load
+        files of their own (Parquet, or memory-mapped arrays), for full and Poisson batches.
 
     Returns
     -------
@@ -106,37 +112,35 @@ def train(
     NotApplicable
         If the domain has no projection, or the loss no constants where gradients are taken.
     """
-    if run.stops_at_random:
-        progress = None
-    if on_checkpoint is not None and not run.has_checkpoints:
-        raise InvalidInput(
-            f"nothing of a run with release={run.release.name!r} is handed out on its way; for "
-            "on_checkpoint=... describe and certify it with release=Checkpoints(every=...)"
-        )
     _check_run(run, loss, feature_norm, clip)
-    records = _records(run, features, targets, Terms(loss, feature_norm, clip))
-    _check_sizes(run, records, loss)
-    weights = np.zeros(records.n_features * loss.n_outputs)
-    shape = (records.n_features,) if loss.n_outputs == 1 else (records.n_features, loss.n_outputs)
-    # A warning about overflow would tell something of the data.
-    with np.errstate(all="ignore"):
-        try:
-            left = _Leaving(run, shape, on_checkpoint)
-            _walk(run, records, weights, left, randomness or SecureRandomness(), progress)
-        except BaseException as error:
-            # An interrupted run releases nothing, not even to a debugger: neither the weights nor
-            # the frames of the loop, whose variables a traceback would keep.
-            weights.fill(0)
-            raise error.with_traceback(None) from None
-    return np.stack(left.checkpoints) if run.has_checkpoints else weights.reshape(shape)
+    terms, cluster = Terms(loss, feature_norm, clip), engine_of(engine)
+    randomness = randomness or SecureRandomness()
+    if cluster is None:
+        records = _records(run, features, targets, terms)
+    else:
+        source = _source(features, targets)
+        records = ClusterRecords(source, terms, run, cluster, randomness)
+    try:
+        _check_sizes(run, records, loss)
+        width, scores = records.n_features, loss.n_outputs
+        shape = (width,) if scores == 1 else (width, scores)
+        leaving = Leaving(run, shape, on_checkpoint)
+        return take_steps(run, records, np.zeros(shape), leaving, randomness, progress)
+    finally:
+        records.close()
 
 
-class _Leaving:
+class Leaving:
     """What leaves a run on its way: copies of the weights at its checkpoints, and nothing else."""
 
     def __init__(
         self, run: Run, shape: tuple[int, ...], on_checkpoint: OnCheckpoint | None
     ) -> None:
+        if on_checkpoint is not None and not run.has_checkpoints:
+            raise InvalidInput(
+                f"nothing of a run with release={run.release.name!r} is handed out on its way; for "
+                "on_checkpoint=... describe and certify it with release=Checkpoints(every=...)"
+            )
         self.shape, self.on_checkpoint = shape, on_checkpoint
         self.times = (
             frozenset(run.release.times(run.steps))
@@ -155,18 +159,41 @@ class _Leaving:
         return bool(self.on_checkpoint(step, self.checkpoints[-1].copy()))
 
 
+def take_steps(
+    run: Run,
+    records: Records,
+    start: FloatArray,
+    leaving: Leaving,
+    randomness: Randomness | None,
+    progress: Progress | None,
+) -> FloatArray:
+    """Return what the run releases, from public weights to start with; secure if not said else."""
+    weights = start.ravel().copy()
+    if run.stops_at_random:
+        progress = None
+    # A warning about overflow would tell something of the data.
+    with np.errstate(all="ignore"):
+        try:
+            _walk(run, records, weights, leaving, randomness or SecureRandomness(), progress)
+        except BaseException as error:
+            # An interrupted run releases nothing, not even to a debugger: neither the weights nor
+            # the frames of the loop, whose variables a traceback would keep.
+            weights.fill(0)
+            raise error.with_traceback(None) from None
+    return np.stack(leaving.checkpoints) if run.has_checkpoints else weights.reshape(leaving.shape)
+
+
 def _walk(
     run: Run,
     records: Records,
     weights: FloatArray,
-    leaving: _Leaving,
+    leaving: Leaving,
     randomness: Randomness,
     progress: Progress | None,
 ) -> None:
     """Take the run's steps, changing the weights in place."""
-    assert run.learning_rate is not None
     # Plain numbers: NumPy's own scalars would make every product several times as slow.
-    rates = values_over(run.learning_rate, run.steps).tolist()
+    rates = values_over(learning_rate_of(run), run.steps).tolist()
     # On the sum of gradients, and more of it by what arithmetic may add to a record's share.
     room = 1 + records.ruler.slack
     stds = (values_over(run.noise_std, run.steps) * (run.batch_size * room)).tolist()
@@ -219,18 +246,23 @@ def _reporter(progress: Progress | None, steps: int) -> Callable[[int], None]:
 
 def _records(run: Run, features: Any, targets: npt.NDArray[Any] | None, terms: Terms) -> Records:
     """Return the records: in memory, or read from where they are when that is needed."""
-    if targets is not None:
-        if not is_mapped(features) or features.nbytes <= 2 * CHUNK_BYTES:
-            return ArrayRecords(features, targets, terms)
-        source: Source = ArraySource(features, targets)
-    elif isinstance(features, ArraySource | ChunkSource | TableSource | Prepared):
-        source = features
-    elif isinstance(features, Iterable) and not hasattr(features, "shape"):
-        source = ChunkSource(features)
-    else:
-        raise InvalidInput("targets are missing; only a source of chunks brings its own")
+    small = not is_mapped(features) or features.nbytes <= 2 * CHUNK_BYTES
+    if targets is not None and small:
+        return ArrayRecords(features, targets, terms)
+    source = _source(features, targets)
     _check_passes(run, source)
     return SourceRecords(source, terms, run.n)
+
+
+def _source(features: Any, targets: npt.NDArray[Any] | None) -> Source:
+    """Return the source that features and targets stand for."""
+    if targets is not None:
+        return ArraySource(features, targets)
+    if isinstance(features, ArraySource | ChunkSource | TableSource | Prepared):
+        return features
+    if isinstance(features, Iterable) and not hasattr(features, "shape"):
+        return ChunkSource(features)
+    raise InvalidInput("targets are missing; only a source of chunks brings its own")
 
 
 def _check_passes(run: Run, source: Source) -> None:
@@ -254,8 +286,8 @@ def _check_passes(run: Run, source: Source) -> None:
             refuse_batches(unknown)
 
 
-def _check_run(run: Run, loss: Loss, feature_norm: float, clip: float | None) -> None:
-    """Refuse a run that could not be executed, or whose constants this loss does not obey."""
+def check_runs(run: Run) -> None:
+    """Refuse a description that is enough for a claim, but not to take steps."""
     if run.learning_rate is None:
         raise InvalidInput("training needs learning_rate=... in the run")
     if isinstance(run.domain, Body) and run.domain.projection is None:
@@ -263,6 +295,18 @@ def _check_run(run: Run, loss: Loss, feature_norm: float, clip: float | None) ->
             f"Body(diameter={run.domain.diameter:g}) has no projection, so the run cannot be "
             "trained: pass project=..., or use Ball or Box"
         )
+
+
+def check_dimension(run: Run, size: int) -> None:
+    """Refuse a model with another number of weights than the run declares."""
+    declared = run.domain.dimension if isinstance(run.domain, Box) else run.dimension
+    if declared not in (None, size):
+        raise InvalidInput(f"the run has dimension={declared}, but the model has {size} weights")
+
+
+def _check_run(run: Run, loss: Loss, feature_norm: float, clip: float | None) -> None:
+    """Refuse a run that could not be executed, or whose constants this loss does not obey."""
+    check_runs(run)
     _check_domain(run, loss)
     held = loss.geometry(feature_norm, clip)
     if run.loss is None:
@@ -331,10 +375,7 @@ def _check_sizes(run: Run, records: Records, loss: Loss) -> None:
             f"the run is described for n={run.n} records, but there are {records.n}; an absent "
             "record of a public n is a row of zeros"
         )
-    size = records.n_features * loss.n_outputs
-    declared = run.domain.dimension if isinstance(run.domain, Box) else run.dimension
-    if declared not in (None, size):
-        raise InvalidInput(f"the run has dimension={declared}, but the model has {size} weights")
+    check_dimension(run, records.n_features * loss.n_outputs)
 
 
 def batches(run: Run, randomness: Randomness) -> Iterator[Rows]:

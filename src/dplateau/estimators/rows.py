@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
 
-from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
+from dplateau.engines.rows import Dense, Sparse, blocks, by_columns, row_norms, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.estimators.whitening import Whitening
 from dplateau.ground.types import FloatArray
@@ -30,7 +30,7 @@ class RowMap:
     whitening: tuple[Whitening, ...] = ()
 
     @property
-    def centre(self) -> FloatArray | float:
+    def center(self) -> FloatArray | float:
         """Return the middle of every column's bounds."""
         return 0.0 if self.low is None or self.high is None else (self.low + self.high) / 2
 
@@ -55,7 +55,9 @@ class RowMap:
                 scaled = hstack([scaled, column], format="csr", dtype=dtype)
             scaled.resize((slots, scaled.shape[1]))
             return scaled
-        filled = np.zeros((slots, d + (self.intercept > 0)), dtype=dtype)
+        # Rows that stand in columns stay there: transposing is slow.
+        order: Any = "F" if by_columns(features) else "C"
+        filled = np.zeros((slots, d + (self.intercept > 0)), dtype=dtype, order=order)
         for part in blocks(n, 8 * d):
             filled[part, :d] = scale_rows(self._bounded(features[part]), self.data_norm)
         if self.intercept:
@@ -82,7 +84,7 @@ class RowMap:
     ) -> FloatArray:
         """Return the scores of rows after the same map, from coefficients in original units.
 
-        A row that is scaled by s has the score s <x, coef> + (1 - s) <centre, coef> + intercept;
+        A row that is scaled by s has the score s <x, coef> + (1 - s) <center, coef> + intercept;
         whitening shortens it, and the score with it.
         """
         found = self._unshortened(features, coef, intercept)
@@ -116,7 +118,7 @@ class RowMap:
             return found + intercept
         for part in blocks(n, 8 * d):
             cut = self._cut(features[part])
-            shares = self._shares((cut - self.centre) / self.half)
+            shares = self._shares((cut - self.center) / self.half)
             found[part] = (cut * shares[:, None]) @ coef.T
             found[part] += (1 - shares)[:, None] * self._at_centre(coef)
         return found + intercept
@@ -127,7 +129,7 @@ class RowMap:
         return shares
 
     def _at_centre(self, coef: FloatArray) -> FloatArray:
-        found: FloatArray = np.sum(coef * self.centre, axis=1)
+        found: FloatArray = np.sum(coef * self.center, axis=1)
         return found
 
     def _cut(self, rows: Dense) -> Dense:
@@ -137,7 +139,7 @@ class RowMap:
     def _bounded(self, rows: Dense) -> Dense:
         if self.low is None:
             return np.asarray(rows)
-        mapped: Dense = ((self._cut(rows) - self.centre) / self.half).astype(rows.dtype)
+        mapped: Dense = ((self._cut(rows) - self.center) / self.half).astype(rows.dtype)
         return mapped
 
     def _cut_sparse(self, rows: Sparse) -> Sparse:
@@ -161,7 +163,7 @@ class RowMap:
         return self._divided_sparse(self._cut_sparse(rows)).astype(rows.dtype)
 
     def _check_keeps_zeros(self) -> None:
-        if np.any(self.centre != 0):
+        if np.any(self.center != 0):
             raise InvalidInput(
                 "sparse X needs feature_bounds that are symmetric about 0, so that zeros stay "
                 "zeros; pass such bounds, or X.toarray()"

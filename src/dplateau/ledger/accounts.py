@@ -12,8 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from dplateau.certificates import Certificate, ForeignPart
-from dplateau.certificates.composition import Part
-from dplateau.certificates.foreign import NEIGHBORS, unit_of
+from dplateau.certificates.composition import NEIGHBORS, Part, unit_of
 from dplateau.errors import DplateauError, InvalidInput, LedgerBroken
 from dplateau.ground import checks
 from dplateau.ledger.book import Row

@@ -2,7 +2,7 @@
 
 The envelope of l with parameter h is  l_h(z) = min_u  l(u) + (z - u)^2 / (2 h). It is convex, has
 the slopes of l, lies below l by at most h * (largest slope)^2 / 2, and curves by at most 1 / h; its
-derivative is (z - u) / h at the minimising u, the proximal point. In w this is the smoothing of
+derivative is (z - u) / h at the minimizing u, the proximal point. In w this is the smoothing of
 Altschuler and Talwar (arXiv 2205.13710, remark on smoothness) with parameter h / X^2.
 """
 
@@ -27,7 +27,7 @@ class NonsmoothLoss(ScalarLoss):
 
     @abstractmethod
     def pull(self, scores: Scores, targets: npt.NDArray[Any], step: float) -> Scores:
-        """Return z - u for the u that minimises l(u, y) + (z - u)^2 / (2 step)."""
+        """Return z - u for the u that minimizes l(u, y) + (z - u)^2 / (2 step)."""
 
     def curvature(self, limit: float) -> float:
         """Return infinity: the derivative jumps."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from dplateau.algorithms import LossGeometry, Run
 from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -116,7 +117,7 @@ _NODES = 48
 
 @dataclass(frozen=True)
 class Forecast:
-    """Root mean square error of a score: what the run has not learnt yet, and what noise adds.
+    """Root mean square error of a score: what the run has not learned yet, and what noise adds.
 
     ``error`` is the geometric mean of both together over the references, so that none rules;
     ``spread`` is the standard deviation of the true scores: a constant has an error as large.
@@ -129,7 +130,7 @@ class Forecast:
 
     @property
     def share(self) -> float:
-        """Return the error in units of the spread: 0 is perfect, 1 has learnt nothing."""
+        """Return the error in units of the spread: 0 is perfect, 1 has learned nothing."""
         return self.error / self.spread
 
 
@@ -152,13 +153,13 @@ def _on_reference(
     run: Run, d: int, feature_norm: float, score_std: float, power: float
 ) -> tuple[float, float]:
     """Return bias and noise on one reference problem."""
-    assert run.loss is not None
+    loss = loss_of(run)
     share, counts = _spectrum(d, power)
     spread = feature_norm**2 * share
-    curvature = CURVATURE_SHARE * run.loss.smoothness * share
+    curvature = CURVATURE_SHARE * loss.smoothness * share
     left, gain = _responses(run, curvature, share)
-    learnt = curvature / (curvature + run.l2) * (1 - left)
-    bias = score_std**2 * float(np.sum(counts * share * (1 - learnt) ** 2))
+    learned = curvature / (curvature + run.l2) * (1 - left)
+    bias = score_std**2 * float(np.sum(counts * share * (1 - learned) ** 2))
     noise = float(np.sum(counts * spread * gain))
     return math.sqrt(bias), math.sqrt(noise)
 
@@ -173,14 +174,12 @@ def _spectrum(d: int, power: float) -> tuple[FloatArray, FloatArray]:
 
 def _responses(run: Run, curvature: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return what is left of the starting error, and the variance of the noise, by direction."""
-    assert run.learning_rate is not None
-    assert run.loss is not None
-    rates = values_over(run.learning_rate, run.steps)
+    rates = values_over(learning_rate_of(run), run.steps)
     stds = values_over(run.iterate_std, run.steps)
     # Steps are alike here; schedules are judged by their mean.
     eta, variance = float(np.mean(rates)), float(np.mean(stds**2))
     # A batch in place of all records adds noise along the features.
-    gradient = GRADIENT_SHARE * run.loss.lipschitz
+    gradient = GRADIENT_SHARE * loss_of(run).lipschitz
     sampled = gradient**2 * share * max(0.0, 1 / run.batch_size - 1 / run.n)
     pull = eta * (curvature + run.l2)
     left, squares = (_plain_responses if run.is_plain else _momentum_responses)(run, pull)
@@ -207,7 +206,7 @@ def _momentum_responses(run: Run, pull: FloatArray) -> tuple[FloatArray, FloatAr
     past = [((1 + m) * (1 - p), m * (1 - p)) if ahead else (1 + m - p, m) for p in pull]
     impulse = np.array([lfilter([1.0], [1.0, -last, other], push) for last, other in past]).T
     reach = np.vstack([np.zeros((averaged, pull.size)), np.cumsum(impulse, axis=0)])
-    # The true weights pull at every step, so what is learnt is the sum of the answers.
+    # The true weights pull at every step, so what is learned is the sum of the answers.
     left = 1 - pull * reach[-averaged:].mean(axis=0)
     gains = (reach[averaged:] - reach[:-averaged]) / averaged
     return left, np.sum(gains**2, axis=0)

@@ -27,7 +27,7 @@ MOST_NOISE = 0.15
 # second round, on rows that the first has made nearly white, sees the weak ones better.
 MOST_NOISE_EACH = 10.0
 NOISE_EACH_FOR_TWO = 2.0
-# With fewer records the weak directions that whitening brings out are learnt by heart.
+# With fewer records the weak directions that whitening brings out are learned by heart.
 FEWEST_RECORDS = 1000
 # White rows are shortened to the root of their typical squared norm, times this. Shortening a row
 # leaves the order of its scores, so classes are told apart as well; a number that grows with the

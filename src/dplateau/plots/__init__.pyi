@@ -1,19 +1,19 @@
 """The names of this room and their homes: read by type checkers, and by the door."""
 
 from .canvas import SUFFIXES as SUFFIXES, Display as Display
-from .comparison import ComparisonDisplay as ComparisonDisplay
-from .over_steps import (
+from .claims import (
+    AuditDisplay as AuditDisplay,
+    ComparisonDisplay as ComparisonDisplay,
+    EpsilonOverDeltaDisplay as EpsilonOverDeltaDisplay,
+    TradeoffDisplay as TradeoffDisplay,
+)
+from .curve import (
     EpsilonOverStepsDisplay as EpsilonOverStepsDisplay,
+    RecordDisplay as RecordDisplay,
     TightnessDisplay as TightnessDisplay,
 )
-from .records import RecordDisplay as RecordDisplay
 from .sampling import (
     MarginalDisplay as MarginalDisplay,
     MixingDisplay as MixingDisplay,
     TraceDisplay as TraceDisplay,
-)
-from .tradeoff import (
-    AuditDisplay as AuditDisplay,
-    EpsilonOverDeltaDisplay as EpsilonOverDeltaDisplay,
-    TradeoffDisplay as TradeoffDisplay,
 )

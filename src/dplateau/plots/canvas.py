@@ -1,12 +1,30 @@
-"""The door to matplotlib: figures without pyplot, and pictures written whole or not at all."""
+"""The door to matplotlib: figures without pyplot, files written whole, titles in few words."""
 
 from __future__ import annotations
 
 import io
+import math
+import re
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dplateau.algorithms import (
+    AllIterates,
+    Checkpoints,
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    LastIterate,
+    OnePass,
+    Poisson,
+    RandomStop,
+    Release,
+    Run,
+    Schedule,
+    refuse_batches,
+    refuse_release,
+)
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.files import write_whole
 
@@ -34,8 +52,8 @@ def checked_suffix(path: Path) -> str:
     """Return the suffix of a picture's path, or refuse one that cannot be drawn."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        found = f"ends in {path.suffix!r}" if path.suffix else "has no suffix"
-        raise InvalidInput(f"cannot draw {path}: it {found}; use {', '.join(SUFFIXES)}")
+        ending = f"ends in {path.suffix!r}" if path.suffix else "has no suffix"
+        raise InvalidInput(f"cannot draw {path}: it {ending}; use {', '.join(SUFFIXES)}")
     return suffix
 
 
@@ -91,3 +109,102 @@ class Display(ABC):
         content = self.to_bytes(checked_suffix(place))
         write_whole(place, content)
         return place
+
+
+# ---- runs in few words, for titles and labels ----------------------------------------------------
+
+
+_ORDERS = {
+    "cyclic": "Cyclic SGD",
+    "shuffle_once": "SGD shuffled once",
+    "reshuffle": "SGD reshuffled every epoch",
+}
+_NOISES = {
+    "noise_multiplier": "noise multiplier",
+    "noise_std": "noise std",
+    "iterate_std": "iterate noise std",
+}
+
+
+def in_short(run: Run, *, length: bool = False) -> str:
+    """Return the run in one line; ``length`` adds its number of steps."""
+    parts = [_kind(run), f"n = {run.n}"]
+    if not isinstance(run.batches, FullBatch):
+        parts.append(f"batches of {run.batch_size:g}")
+    if isinstance(run.batches, Poisson) and run.has_own_rate:
+        parts.append(f"sampling rate {_value(run.batches.rate)}")
+    if length:
+        parts.append(f"{run.steps} steps")
+    parts += _geometry(run)
+    if run.noise.name in run.parameters():
+        parts.append(f"{_NOISES[run.noise.name]} {_value(run.noise.value)}")
+    if run.neighbors == "replace":
+        parts.append("one record replaced")
+    return f"{', '.join(parts)}; {_released(run.release)}"
+
+
+def _released(release: Release) -> str:
+    match release:
+        case LastIterate():
+            return "last iterate released"
+        case AllIterates():
+            return "every iterate released"
+        case RandomStop():
+            return "released after a random step"
+        case Checkpoints(every=int(every)):
+            return f"every {every} steps an iterate released"
+        case Checkpoints(last=int(last)):
+            return f"last {last} iterates released"
+        case Checkpoints():
+            return "a few iterates released"
+        case _ as unknown:
+            refuse_release(unknown)
+
+
+def _kind(run: Run) -> str:
+    laplace = " with Laplace noise" if run.noise_kind == "laplace" else ""
+    match run.batches:
+        case FullBatch():
+            full = "Noisy GD" if run.inverse_temperature is None else "Projected Langevin"
+            return f"{full}{laplace}"
+        case Poisson():
+            return "Noisy SGD (Poisson batches)"
+        case FixedSize():
+            return "Noisy SGD (fixed-size batches)"
+        case Cyclic(order=order):
+            return _ORDERS[order]
+        case OnePass():
+            return f"One-pass SGD{laplace}"
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _geometry(run: Run) -> list[str]:
+    words = []
+    if run.learning_rate is not None:
+        words.append(f"learning rate {_value(run.learning_rate)}")
+    if run.l2 > 0:
+        words.append(f"l2 = {run.l2:g}")
+    if math.isfinite(run.diameter):
+        words.append(f"diameter {run.diameter:g}")
+    return words
+
+
+def _value(value: float | Schedule) -> str:
+    return "by schedule" if isinstance(value, Schedule) else f"{value:g}"
+
+
+def wrapped(text: str, width: int = 96) -> str:
+    r"""Break a title after commas and semicolons only, into lines that fit above the axes.
+
+    >>> wrapped("Noisy GD, n = 10, l2 = 0.1; last iterate released", 26)
+    'Noisy GD, n = 10,\nl2 = 0.1;\nlast iterate released'
+    """
+    lines: list[str] = [""]
+    for piece in re.split(r"(?<=[,;]) ", text):
+        longer = f"{lines[-1]} {piece}".strip()
+        if len(longer) <= width or not lines[-1]:
+            lines[-1] = longer
+        else:
+            lines.append(piece)
+    return "\n".join(lines)

@@ -13,9 +13,8 @@ from dplateau.algorithms import Run
 from dplateau.errors import InvalidInput
 from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.plots.canvas import Display
+from dplateau.plots.canvas import Display, in_short, wrapped
 from dplateau.plots.lines import LOWER, QUIET, EndLabel, draw_frame, looks, write_end_labels
-from dplateau.plots.words import in_short, wrapped
 from dplateau.sampling import Samples, block_tv_over_steps, theorem_4_2_over_steps, tv_over_steps
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ class MixingDisplay(Display):
                 self.steps[known],
                 line[known],
                 label=name,
-                color=look.colour,
+                color=look.color,
                 linestyle=look.style,
                 linewidth=look.width,
                 zorder=look.layer,
@@ -98,7 +97,7 @@ class MixingDisplay(Display):
                 EndLabel(
                     end,
                     f"{name}  {rounded_up(end, 3, padded=True)}",
-                    look.colour,
+                    look.color,
                     name == _NAMES[0],
                 )
             )
@@ -145,11 +144,11 @@ class TraceDisplay(Display):
         return 8.0, 3.2
 
     def draw(self, ax: Axes) -> None:
-        """Draw up to eight chains in their own colours."""
+        """Draw up to eight chains in their own colors."""
         shown = self.draws[:_MOST_CHAINS]
         styles = looks([True] * len(shown), list(range(len(shown))))
         for chain, (values, look) in enumerate(zip(shown, styles, strict=True)):
-            ax.plot(values, color=look.colour, lw=0.7, alpha=0.8, label=f"chain {chain}")
+            ax.plot(values, color=look.color, lw=0.7, alpha=0.8, label=f"chain {chain}")
         more = "" if len(shown) == len(self.draws) else f" (the first {len(shown)} chains)"
         draw_frame(ax, f"trace of {self.name}{more}", "draw", self.name)
         ax.set_xlim(0, max(1, self.draws.shape[1] - 1))
@@ -199,7 +198,7 @@ class MarginalDisplay(Display):
         bins = np.linspace(every.min(), every.max(), 51)
         look = looks([True], [0.0])[0]
         ax.hist(
-            self.draws, bins.tolist(), density=True, color=look.colour, alpha=0.45, label="Langevin"
+            self.draws, bins.tolist(), density=True, color=look.color, alpha=0.45, label="Langevin"
         )
         if self.reference is not None:
             ax.hist(

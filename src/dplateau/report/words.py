@@ -19,7 +19,7 @@ from dplateau.certificates import Certificate, Composition, ForeignPart
 from dplateau.certificates.compose import relations_of
 from dplateau.ground import checks
 from dplateau.ground.shown import rounded_up
-from dplateau.plots.words import in_short
+from dplateau.plots.canvas import in_short
 
 Paper = Certificate | Composition
 # The false-alarm rate at which attacks are reported.

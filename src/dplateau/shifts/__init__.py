@@ -18,24 +18,14 @@ from dplateau.shifts.plan import (
     forward_distances,
 )
 from dplateau.shifts.solve import (
-    IterationBound,
     ShiftSolution,
-    proposition_2_17,
-    proposition_3_2,
-    proposition_5_6,
     solve,
-)
-from dplateau.shifts.square_root import (
-    corollary_3_7,
-    corollary_3_8,
-    corollary_3_9,
 )
 
 __all__ = [
     "Chain",
     "DescentAscent",
     "Evaluation",
-    "IterationBound",
     "Linear",
     "Modulus",
     "Segment",
@@ -43,14 +33,8 @@ __all__ = [
     "ShiftPlan",
     "ShiftSolution",
     "SquareRoot",
-    "corollary_3_7",
-    "corollary_3_8",
-    "corollary_3_9",
     "evaluate",
     "forward_distance",
     "forward_distances",
-    "proposition_2_17",
-    "proposition_3_2",
-    "proposition_5_6",
     "solve",
 ]

@@ -28,7 +28,7 @@ from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw, upper_law
 
-_UP = 1 + 1e-9  # room for the rounding of sums and powers over at most 2^21 lags
+_UP = 1 + 1e-9  # room for the rounding of powers and of sums of weights over at most 2^21 lags
 _MOST_LAGS = 1 << 20
 # Uses so old that together they weigh e^-34 of the last one are not told apart.
 _LOG_FORGOTTEN = 34.0
@@ -52,6 +52,8 @@ class Lags:
     diameter: float
     # The contraction, if every step is alike: laws of uses are then shared between runs.
     alike: float | None
+    # How far off log_growth may be: a block's weights are ratios of two such products.
+    log_error: float = 0.0
 
     @property
     def kept(self) -> int:
@@ -78,22 +80,38 @@ class Lags:
         last = min(stop, self.kept)
         log_older = self.log_older if stop > self.kept else -math.inf
         if start >= last:
-            return AtomLaw((copies * _exp(log_older - log_scale),), (1.0,))
+            return AtomLaw((copies * self._up(log_older - log_scale),), (1.0,))
         logs = np.log(self.reach[start:last]) + self.log_growth[start:last]
         first = float(logs.max())
         if math.isinf(first):
             return NOTHING
         # In units of the largest weight the law does not depend on the noise.
-        rest = copies * _exp(log_older - first)
+        rest = copies * self._up(log_older - first)
         if self.alike is not None and self.alike <= 1:
             law = _even_law(self.alike, float(self.rate[start]), last - start, copies, rest)
         else:
             law = upper_law(np.exp(logs - first), self.rate[start:last], copies=copies, rest=rest)
-        return law.scaled(_exp(first - log_scale))
+        return law.scaled(self._up(first - log_scale))
+
+    def cap(self, used: int, log_scale: float) -> float:
+        """Return the most that projection leaves of M / E for the uses at the lags from here on."""
+        return self._up(math.log(self.diameter) + float(self.log_growth[used]) - log_scale)
+
+    def _up(self, exponent: float) -> float:
+        return math.exp(min(exponent + 2 * self.log_error, 600.0)) * _UP
 
 
-def _exp(exponent: float) -> float:
-    return math.exp(min(exponent, 600.0)) * _UP
+def running_growth(logs: FloatArray) -> tuple[FloatArray, float]:
+    """Return log C_l from the logs of the contractions at each lag, and a bound on its error.
+
+    Adding n numbers one after the other errs by less than n units of precision times the sum of
+    their sizes; the sum is taken in extended precision where the machine has it. The logs, and the
+    rounding of the result to doubles, err by a few units of a double.
+    """
+    terms = logs[:-1]
+    growth = np.r_[0.0, np.cumsum(terms, dtype=np.longdouble)].astype(float)
+    units = terms.size * float(np.finfo(np.longdouble).eps) + 6 * float(np.finfo(float).eps)
+    return growth, units * float(np.abs(terms[np.isfinite(terms)]).sum())
 
 
 @lru_cache(maxsize=1024)
@@ -103,14 +121,14 @@ def _even_law(contraction: float, rate: float, count: int, copies: int, rest: fl
 
 
 @dataclass(frozen=True)
-class Plan:
+class BlockPlan:
     """``single_steps`` blocks of one step each, then blocks between the ``edges`` (a_i, l_i)."""
 
     single_steps: int
     edges: tuple[tuple[int, int], ...]
 
     @classmethod
-    def read(cls, witness: Mapping[str, Any], steps: int) -> Plan:
+    def read(cls, witness: Mapping[str, Any], steps: int) -> BlockPlan:
         """Read a plan and refuse one that proves nothing."""
         first = int(witness["single_steps"])
         edges = tuple((int(a), int(used)) for a, used in witness["edges"])
@@ -131,12 +149,12 @@ class Plan:
 
 
 def block_pairs(
-    lags: Lags, plan: Plan, up: int, down: int
+    lags: Lags, plan: BlockPlan, up: int, down: int
 ) -> tuple[tuple[DominatingPair, int], ...]:
     """Return the pair of each block with its repeats; ``up`` and ``down`` count records."""
-    found: Counter[DominatingPair] = Counter()
+    pairs: Counter[DominatingPair] = Counter()
     for (ratio, rate), count in _single_uses(lags, plan.single_steps).items():
-        found[_single_pair(ratio, rate, up, down)] += count
+        pairs[_single_pair(ratio, rate, up, down)] += count
     blocks = list(pairwise(plan.edges))
     for i, ((a, used), (next_a, next_used)) in enumerate(blocks):
         log_noise = lags.log_noise(a, next_a)
@@ -144,10 +162,9 @@ def block_pairs(
         # All older uses together cannot have moved two projected states further apart than D,
         # if that distance is only absorbed after the last of them.
         if i == len(blocks) - 1 and next_a <= used < lags.kept and math.isfinite(lags.diameter):
-            logs = math.log(lags.diameter) + float(lags.log_growth[used]) - log_noise
-            sides = [side.capped(_exp(logs)) for side in sides]
-        found[MixturePair(sides[0], sides[1])] += 1
-    return tuple(found.items())
+            sides = [side.capped(lags.cap(used, log_noise)) for side in sides]
+        pairs[MixturePair(sides[0], sides[1])] += 1
+    return tuple(pairs.items())
 
 
 def _single_uses(lags: Lags, count: int) -> dict[tuple[float, float], int]:
@@ -251,7 +268,7 @@ class _Costs:
         return np.where(within & (variance > 0), np.expm1(exponent) / self.tilt, np.inf)
 
 
-def cheapest_plans(lags: Lags, copies: int) -> list[Plan]:
+def cheapest_plans(lags: Lags, copies: int) -> list[BlockPlan]:
     """Return the plan of least surrogate cost, and composition if it is not clearly worse.
 
     The best plans have l_i = a_{i+1} - 1: uses as late as their noise allows. So a plan is a
@@ -294,7 +311,7 @@ def cheapest_plans(lags: Lags, copies: int) -> list[Plan]:
         better = gains < value[y, later]
         value[y, later[better]] = gains[better]
         before[y, later[better]] = x[choice[better]]
-    composition = Plan(lags.steps, ((lags.steps, lags.steps),))
+    composition = BlockPlan(lags.steps, ((lags.steps, lags.steps),))
     alone = float(singles[-1]) / lags.kept * lags.steps if lags.alike is not None else singles[-1]
     if not best < math.inf or alone <= best:
         return [composition]
@@ -305,7 +322,7 @@ def cheapest_plans(lags: Lags, copies: int) -> list[Plan]:
 
 def _traced(
     lags: Lags, grid: IntArray, before: IntArray, end: tuple[int, int, int], *, capped: bool
-) -> Plan:
+) -> BlockPlan:
     """Follow the best choices back to the single steps, and write the edges down."""
     w, x, y = end
     sequence = [int(grid[y]), int(grid[x])]
@@ -318,7 +335,7 @@ def _traced(
     last = sequence[-1]
     if capped:
         edges[-1] = (edges[-1][0], last)
-    return Plan(sequence[0], (*edges, (last, lags.steps)))
+    return BlockPlan(sequence[0], (*edges, (last, lags.steps)))
 
 
 def _lag_grid(lags: Lags) -> IntArray:

@@ -374,7 +374,7 @@ def _require_all(name: str, values: FloatArray, over: np.ufunc) -> None:
 
 
 def _merged(columns: Columns) -> Columns:
-    """Join neighbouring rows of equal steps."""
+    """Join neighboring rows of equal steps."""
     if columns.counts.size < 2:
         return columns
     differs = np.zeros(columns.counts.size, dtype=np.bool_)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.ground.types import FloatArray
 from dplateau.numerics.solve import geometric_sum
 from dplateau.shifts.chain import Chain
 from dplateau.shifts.linear import LOG_GROWTH
@@ -70,20 +69,6 @@ def cyclic_factor(contraction: float, batches: int, epochs: int, position: int) 
     return drift**2 / geometric_sum(2 * rate, rest + span)
 
 
-def cyclic_worst_factor(contraction: float, batches: int, epochs: int) -> float:
-    """Return the optimum of the worst position, the last of the epoch.
-
-    For l >= 2 it equals 1 + c^(2l-2) (1-c^2)/(1-c^l)^2 (1-c^(l(E-1)))/(1+c^(l(E-1))), and
-    1 + (E-1)/l at c = 1; for l = 1 it is the full batch, which is smaller than that expression.
-    """
-    return cyclic_factor(contraction, batches, epochs, batches - 1)
-
-
-def cyclic_factors(contraction: float, batches: int, epochs: int) -> FloatArray:
-    """Return the optimum for each position 0 .. l-1 of the epoch."""
-    return np.array([cyclic_factor(contraction, batches, epochs, j) for j in range(batches)])
-
-
 def one_pass_factor(contraction: float, records: int, record: int) -> float:
     """Return 1 / sum_{j=0}^{n-i} c^(-2j): one pass, s only at the turn of record i (from 1)."""
     _require_contraction("one_pass_factor", contraction)
@@ -122,18 +107,6 @@ def best_steps_from_diameter(contraction: float, sensitivity: float, diameter: f
     if contraction == 1:
         return diameter / sensitivity
     return math.log1p(share) / -decay_rate(contraction)
-
-
-def plateau(contraction: float, sensitivity: float, noise_std: float, diameter: float) -> float:
-    """Return D (1+c) (2s - D(1-c)) / nu^2, the cost at that real R: 4 D s / nu^2 at c = 1.
-
-    In absolute units. A whole number of steps costs at least this much; for D (1-c) >= s the
-    domain never binds, and the plateau is that of the unconstrained run.
-    """
-    _require_contraction("plateau", contraction)
-    reach = min(diameter, sensitivity / (1 - contraction)) if contraction < 1 else diameter
-    gain = 2 * sensitivity - reach * (1 - contraction)
-    return reach * (1 + contraction) * gain / noise_std**2
 
 
 def _require_contraction(name: str, contraction: float) -> float:

@@ -172,7 +172,7 @@ def capped_steps(columns: Columns, repeats: int, start: float, diameter: float) 
     steps = repeats * columns.counts.sum()
     out = np.empty(steps + 1, dtype=np.int64)
     out[0] = 0
-    found = 1
+    count = 1
     u = start
     t = 0
     for index in range(repeats * rows):
@@ -190,16 +190,16 @@ def capped_steps(columns: Columns, repeats: int, start: float, diameter: float) 
             )
             t += 1
             if u == diameter and t < steps:
-                out[found] = t
-                found += 1
-    return out[:found].copy()
+                out[count] = t
+                count += 1
+    return out[:count].copy()
 
 
 @compiled
 def best_target(
     target: float, variance: float, nodes: FloatArray, costs: FloatArray, low: int, high: int
 ) -> tuple[float, float, int]:
-    """Return (cost, u', interval) minimising (target - u')^2 / nu^2 + V(u') over u' <= target.
+    """Return (cost, u', interval) minimizing (target - u')^2 / nu^2 + V(u') over u' <= target.
 
     V is linear between nodes 1, 2, ...; node 0 is the point zero. Intervals low .. high are tried.
     """

@@ -263,7 +263,7 @@ def _selection(size: int) -> IntArray:
 
 @compiled
 def _convex(g1: float, core1: float, tail1: float, g2: float, core2: float, head2: float) -> bool:
-    """Tell whether the slope rises from one block to its right neighbour."""
+    """Tell whether the slope rises from one block to its right neighbor."""
     if g2 == 0.0:
         return False
     return g1 < g2 * math.exp(min(core1 + tail1 + head2 - core2, 700.0)) * SAME_SLOPE
@@ -280,7 +280,7 @@ def _joined(
     head2: float,
     tail2: float,
 ) -> tuple[float, float, float, float]:
-    """Return the block that replaces two neighbours, the first one to the left."""
+    """Return the block that replaces two neighbors, the first one to the left."""
     between = tail1 + head2  # log product from peak to peak: the left one stays if it is >= 0
     if between >= 0.0:
         ratio = math.exp(core2 - between - core1)
@@ -300,7 +300,7 @@ def _settle(
     tail: FloatArray,
     peak: IntArray,
 ) -> int:
-    """Join the leftmost block to its right neighbours until convex; return its new index."""
+    """Join the leftmost block to its right neighbors until convex; return its new index."""
     while top > 0:
         k = top - 1
         if _convex(g[top], core[top], tail[top], g[k], core[k], head[k]):

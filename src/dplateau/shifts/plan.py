@@ -74,7 +74,7 @@ class ShiftPlan:
 
     @classmethod
     def from_shifts(cls, start_step: int, start_distance: float, shifts: FloatArray) -> ShiftPlan:
-        """Return the plan that absorbs the given shifts, one per step; equal neighbours join."""
+        """Return the plan that absorbs the given shifts, one per step; equal neighbors join."""
         shifts = np.asarray(shifts, dtype=np.float64)
         starts = np.flatnonzero(np.r_[True, shifts[1:] != shifts[:-1]])
         counts = np.diff(np.r_[starts, shifts.size])

@@ -3,7 +3,7 @@
 Between two uses of a record nothing arrives, so the greatest convex minorant of ``linear`` can only
 bend where the next use begins. A chain is therefore a row of *blocks*, from one use to the next:
 what arrives in it, and the noise variance in it, both measured by what would be left of them at the
-end of the run. Neighbouring blocks are pooled as long as the ratio of the two falls from left to
+end of the run. Neighboring blocks are pooled as long as the ratio of the two falls from left to
 right; the cost is the sum of arrived^2 / noise over the pools.
 
 The record is used once in every epoch of ``length`` steps. Products and sums over a block are made

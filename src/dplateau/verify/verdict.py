@@ -71,8 +71,17 @@ KNOW_GROUPS = frozenset(
 def verify(found: Any) -> Verification:
     """Re-derive a certificate's claim by code that shares nothing with the code that made it.
 
-    ``found`` is what ``Certificate.to_dict`` returns or what JSON reads from a file. Whatever is
-    wrong with it, the answer is a verdict that says so, never an error.
+    Whatever is wrong with what was found, the answer is a verdict that says so, never an error.
+
+    Parameters
+    ----------
+    found
+        What ``Certificate.to_dict`` returns or what JSON reads from a file.
+
+    Returns
+    -------
+    Verification
+        The verdict, the epsilon derived, and every check.
     """
     from dplateau.verify.releases import verify_composition
 

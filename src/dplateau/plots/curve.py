@@ -1,0 +1,304 @@
+"""epsilon over the number of steps, epsilon or delta over the position of a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dplateau.audit.against_claims import TightnessOverSteps
+from dplateau.audit.lower_curves import LowerPoints, lower_at
+from dplateau.bounds.registry import bound_named
+from dplateau.certificates import BoundOverSteps, EpsilonOverSteps
+from dplateau.certificates.over_steps import Column, CurveTable
+from dplateau.certificates.per_record import LossPerRecord
+from dplateau.errors import InvalidInput
+from dplateau.ground.shown import rounded_up
+from dplateau.ground.types import FloatArray, IntArray
+from dplateau.plots.canvas import Display, in_short, wrapped
+from dplateau.plots.lines import (
+    LOWER,
+    QUIET,
+    EndLabel,
+    draw_frame,
+    draw_key,
+    draw_line,
+    draw_lower,
+    last_finite,
+    looks,
+    place_key,
+    positive,
+    stairs,
+    with_best_bold,
+    write_end_labels,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# ---- over steps ----------------------------------------------------------------------------------
+
+
+# Loose bounds may leave the picture at this many times the tightest released one.
+_HEADROOM = 8.0
+# Share of the height that stays free below everything, for the forbidden area's name.
+_FLOOR = 0.12
+
+
+@dataclass(frozen=True, eq=False)
+class EpsilonOverStepsDisplay(Display):
+    """Bounds on epsilon over T on logarithmic axes, with a lower bound where one is known.
+
+    Hidden-state bounds are solid, bounds that hold for released iterates dashed, the lower bound is
+    dotted with the impossible region shaded. Names stand at the lines' ends.
+
+    >>> from dplateau import NoisyGD, epsilon_over_steps
+    >>> run = NoisyGD(n=100, steps=1, noise_multiplier=10.0, release="all")
+    >>> display = EpsilonOverStepsDisplay.from_curve(epsilon_over_steps(run, 1e-5, [1, 10, 100]))
+    >>> len(display.plot().lines)
+    5
+    """
+
+    steps: IntArray
+    bounds: tuple[BoundOverSteps, ...]
+    delta: float
+    title: str
+    lower: LowerPoints | None = None
+
+    @classmethod
+    def from_curve(
+        cls, curve: EpsilonOverSteps, lower: LowerPoints | None = None
+    ) -> EpsilonOverStepsDisplay:
+        """Take what ``epsilon_over_steps`` (and ``lower_over_steps``) returned."""
+        return cls(curve.steps, curve.bounds, curve.delta, in_short(curve.run), lower)
+
+    def table(self) -> CurveTable:
+        """Return the numbers behind the picture."""
+        values = [line.epsilon for line in self.bounds]
+        return CurveTable(
+            axis="steps",
+            places=self.steps,
+            quantity="epsilon",
+            columns=tuple(
+                Column(line.bound, line.title, line.hidden_state, line.epsilon)
+                for line in self.bounds
+            ),
+            best=np.min(values, axis=0),
+            lower=lower_at(self.lower, self.steps),
+        )
+
+    def draw(self, ax: Axes) -> None:
+        """Draw every bound, the lower bound and the names."""
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        hidden = [line.hidden_state for line in self.bounds]
+        values = [line.epsilon for line in self.bounds]
+        styles = looks(hidden, [last_finite(line) for line in values])
+        labels = [
+            draw_line(ax, self.steps, line.epsilon, line.title, look)
+            for line, look in zip(self.bounds, styles, strict=True)
+        ]
+        labels = with_best_bold(labels, values)
+        self._set_limits(ax)
+        shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
+        if shaded is not None:
+            labels += draw_lower(ax, shaded)
+        y_label = f"epsilon at delta = {self.delta:g}"
+        draw_frame(ax, wrapped(self.title), "steps T", y_label)
+        draw_key(ax, hidden, shaded)
+        write_end_labels(ax, labels)
+
+    def _set_limits(self, ax: Axes) -> None:
+        first, last = int(self.steps.min()), int(self.steps.max())
+        ax.set_xlim(first, last if last > first else first * 10)
+        values = [line.epsilon for line in self.bounds]
+        shown = positive([*values, self.lower.epsilon] if self.lower is not None else values)
+        if shown.size == 0:
+            return
+        low, high = float(shown.min()), min(float(shown.max()), _HEADROOM * self._reference())
+        high = 1.3 * max(high, 2 * low)
+        ax.set_ylim(low / (high / low) ** (_FLOOR / (1 - _FLOOR)), high)
+
+    def _reference(self) -> float:
+        """Return the largest epsilon of the tightest bound for released iterates (or of all)."""
+        ends: list[FloatArray] = [b.epsilon for b in self.bounds if not b.hidden_state]
+        lowest = np.min(ends or [b.epsilon for b in self.bounds], axis=0)
+        finite = positive([lowest])
+        return float(finite.max()) if finite.size else float("inf")
+
+
+_BAND = "#CFE3F1"
+# Share of the height that stays free below everything, for the forbidden area's name.
+_BAND_FLOOR = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class TightnessDisplay(Display):
+    """The best claim over T, the proved lower bound, and the band between that holds the truth.
+
+    >>> from dplateau import LossGeometry, NoisyGD
+    >>> from dplateau.audit import tightness_over_steps
+    >>> run = NoisyGD(n=10, steps=1, learning_rate=0.5, l2=0.1, noise_std=1.0, release="last",
+    ...               loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5))
+    >>> display = TightnessDisplay.from_curve(tightness_over_steps(run, 1e-5, [1, 10, 100]))
+    >>> len(display.plot().lines)
+    3
+    """
+
+    steps: IntArray
+    upper: FloatArray
+    lower: FloatArray
+    claim: str
+    delta: float
+    title: str
+
+    @classmethod
+    def from_curve(cls, curve: TightnessOverSteps) -> TightnessDisplay:
+        """Take what ``tightness_over_steps`` returned."""
+        claim = bound_named(curve.bounds[-1]).title
+        return cls(curve.steps, curve.upper, curve.lower, claim, curve.delta, in_short(curve.run))
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the claim, the example, the band between them and the ratio at the end."""
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        self._set_limits(ax)
+        known = self.lower > 0
+        example = LowerPoints(self.steps[known], self.lower[known])
+        if np.any(known):
+            x, low = stairs(example)
+            high = np.exp(np.interp(np.log(x), np.log(self.steps), np.log(self.upper)))
+            ax.fill_between(x, low, high, color=_BAND, linewidth=0, zorder=0.7)
+        labels = [draw_line(ax, self.steps, self.upper, "best claim", looks([True], [0.0])[0])]
+        if np.any(known):
+            labels += draw_lower(ax, example)
+        if known[-1]:
+            labels.append(self._ratio())
+        y_label = f"epsilon at delta = {self.delta:g}"
+        draw_frame(ax, wrapped(self.title), "steps T", y_label)
+        self._explain(ax)
+        write_end_labels(ax, labels)
+
+    def _ratio(self) -> EndLabel:
+        upper, lower = float(self.upper[-1]), float(self.lower[-1])
+        return EndLabel((upper * lower) ** 0.5, f"ratio {upper / lower:.2f}", QUIET, True)
+
+    def _explain(self, ax: Axes) -> None:
+        from matplotlib.lines import Line2D
+        from matplotlib.patches import Patch
+
+        look = looks([True], [0.0])[0]
+        claim = f"best claim (at the end: {self.claim})"
+        place_key(
+            ax,
+            [
+                Line2D([], [], color=look.color, lw=look.width, label=claim),
+                Patch(color=_BAND, label="the truth is in here"),
+                Line2D([], [], color=LOWER, ls=":", lw=1.6, label="exact example (at the dots)"),
+            ],
+        )
+
+    def _set_limits(self, ax: Axes) -> None:
+        first, last = int(self.steps.min()), int(self.steps.max())
+        ax.set_xlim(first, last if last > first else first * 10)
+        shown = positive([self.upper, self.lower])
+        if shown.size:
+            low, high = float(shown.min()), 1.3 * float(shown.max())
+            high = max(high, 2 * low)
+            ax.set_ylim(low / (high / low) ** (_BAND_FLOOR / (1 - _BAND_FLOOR)), high)
+
+
+# ---- over records --------------------------------------------------------------------------------
+
+
+# What all records risk alike: the name, its color and its dashes.
+_SHUFFLED = ("any record, secret random order", "#882255", "-.")
+_STOPPED = ("any record, random stop", "#117733", (0, (6, 1, 1, 1, 1, 1)))
+# Deltas below this are drawn as leaving the picture.
+_LEAST_DELTA = 1e-16
+
+
+@dataclass(frozen=True, eq=False)
+class RecordDisplay(Display):
+    """What each record of an ordered run risks, and what all risk if the order is shuffled.
+
+    epsilon has a plain axis, delta a logarithmic one. The horizontal dash-dotted lines are the
+    values of every record under one secret random order and, for one pass, under a random stop.
+    """
+
+    losses: LossPerRecord
+    title: str
+    lower: LowerPoints | None = None
+
+    @classmethod
+    def from_losses(cls, losses: LossPerRecord, lower: LowerPoints | None = None) -> RecordDisplay:
+        """Take what ``loss_per_record`` (and ``lower_over_records``) returned."""
+        if lower is not None and losses.quantity != "epsilon":
+            raise InvalidInput("lower bounds are epsilons; these losses are deltas")
+        return cls(losses, in_short(losses.run), lower)
+
+    def table(self) -> CurveTable:
+        """Return the numbers behind the picture."""
+        return CurveTable(
+            axis="position",
+            places=self.losses.positions,
+            quantity=self.losses.quantity,
+            columns=self.losses.bounds,
+            best=self.losses.best,
+            lower=lower_at(self.lower, self.losses.positions),
+            shuffled=self.losses.shuffled,
+            stopped=self.losses.stopped,
+        )
+
+    def draw(self, ax: Axes) -> None:
+        """Draw every bound over the positions, and the shuffled value across them."""
+        losses = self.losses
+        ax.set_xscale("linear")
+        ax.set_yscale("log" if losses.quantity == "delta" else "linear")
+        hidden = [line.hidden_state for line in losses.bounds]
+        values = [line.values for line in losses.bounds]
+        styles = looks(hidden, [last_finite(line) for line in values])
+        labels = [
+            draw_line(ax, losses.positions, line.values, line.title, look)
+            for line, look in zip(losses.bounds, styles, strict=True)
+        ]
+        labels = with_best_bold(labels, values)
+        for value, look in ((losses.shuffled, _SHUFFLED), (losses.stopped, _STOPPED)):
+            if value is not None:
+                labels.append(_draw_level(ax, value, *look))
+        self._set_limits(ax)
+        shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
+        if shaded is not None:
+            labels += draw_lower(ax, shaded)
+        draw_frame(ax, wrapped(self.title), self._x_label(), self._y_label())
+        draw_key(ax, hidden, shaded)
+        write_end_labels(ax, labels)
+
+    def _set_limits(self, ax: Axes) -> None:
+        first, last = int(self.losses.positions[0]), int(self.losses.positions[-1])
+        ax.set_xlim(first, last if last > first else first + 1)
+        best = positive([self.losses.best])
+        if best.size == 0:
+            return
+        if self.losses.quantity == "delta":
+            top = min(1.0, 5 * float(best.max()))
+            ax.set_ylim(min(max(_LEAST_DELTA, float(best.min())) / 3, top / 10), top)
+            return
+        ax.set_ylim(0.0, 1.2 * float(best.max()))
+
+    def _x_label(self) -> str:
+        run = self.losses.run
+        if run.batch_size == 1:
+            return f"position of the record (1 = used first, {run.n} records)"
+        return f"position of the record's batch (1 = used first, {run.batch_size:g} records each)"
+
+    def _y_label(self) -> str:
+        other = "delta" if self.losses.quantity == "epsilon" else "epsilon"
+        return f"{self.losses.quantity} at {other} = {self.losses.at:g}"
+
+
+def _draw_level(ax: Axes, value: float, name: str, color: str, dashes: Any) -> EndLabel:
+    """Draw what holds for every record across all positions."""
+    ax.axhline(value, label=name, color=color, linestyle=dashes, linewidth=1.8)
+    return EndLabel(value, f"{name}  {rounded_up(value, 3, padded=True)}", color)
