@@ -377,7 +377,8 @@ def test_claims_about_groups_are_rederived(name: str) -> None:
         made = certificate_of(run, 1e-5, [found])
         verdict = made.verify()
         assert verdict.ok, str(verdict)
-        lower = forging.forged(made.to_dict(), claimed_epsilon=made.claimed_epsilon * 0.99)
+        assert verdict.rederived_epsilon is not None
+        lower = forging.forged(made.to_dict(), claimed_epsilon=verdict.rederived_epsilon * 0.99)
         refused = verify(lower)
         assert failed(refused) == "epsilon is proved", bound.name
 
