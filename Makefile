@@ -90,11 +90,15 @@ bench-utility: $(RUN)
 
 # The peers of the training benchmark, each in an environment of its own and none of them locked.
 # One that cannot be installed is left out, and the benchmark says so.
-PEERS := torch jax diffprivlib blackjax
-PEER_torch := torch==2.13.0 opacus
+PEERS := torch jax diffprivlib blackjax jax-privacy prv-accountant autodp riskcal
+PEER_torch := torch==2.13.0 opacus==1.6.0
 PEER_jax := jax
 PEER_blackjax := blackjax
-PEER_diffprivlib := diffprivlib scikit-learn==1.6.1
+PEER_diffprivlib := diffprivlib==0.6.6 scikit-learn==1.6.1
+PEER_jax-privacy := jax-privacy==2.0.0
+PEER_prv-accountant := prv-accountant==0.2.0
+PEER_autodp := autodp==0.2.3.1
+PEER_riskcal := riskcal==1.5.1
 
 bench-peers: $(PEERS:%=.venv-peers-%/bin/python)
 
