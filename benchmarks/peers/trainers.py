@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import resource
+import statistics
 import sys
 import time
 
@@ -193,6 +194,7 @@ def main() -> None:
     right = float(np.mean(np.sign(rows @ weights) == signs))
     answer = {
         "version": importlib.metadata.version(package),
+        "examples_per_second": settings["batch"] * steps / statistics.median(wall),
         "first": first,
         "wall": wall,
         "cpu": processor,

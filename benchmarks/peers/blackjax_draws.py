@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-rows, labels, steps, chains, rate, ridge, heat, path = json.loads(sys.stdin.read())
+rows, labels, steps, chains, rates, ridge, heat, path = json.loads(sys.stdin.read())
 rows, labels = jnp.array(rows), jnp.array(labels)
+start = jnp.zeros((chains, rows.shape[1]))
 
 
 def log_density(w):
@@ -23,7 +24,7 @@ def log_density(w):
 
 def chain(kernel):
     @jax.jit
-    def run(keys, start):
+    def run(keys):
         def one(state, key):
             state, _ = jax.vmap(kernel.step)(jax.random.split(key, chains), state)
             return state, state.position
@@ -33,23 +34,29 @@ def chain(kernel):
     return run
 
 
+def adapted():
+    """Return NUTS with step and scales found by blackjax's own warm-up, which is not timed."""
+    warm_up = blackjax.window_adaptation(blackjax.nuts, log_density)
+    (_, parameters), _ = warm_up.run(jax.random.key(1), start[0], 300)
+    return blackjax.nuts(log_density, **parameters), float(parameters["step_size"])
+
+
 kernels = {
-    "MALA": blackjax.mala(log_density, rate / heat),
-    "NUTS": blackjax.nuts(log_density, 0.5 * (rate / heat) ** 0.5, jnp.ones(rows.shape[1])),
+    f"MALA {rate:g}": (blackjax.mala(log_density, rate / heat), rate, steps) for rate in rates
 }
+kernels["NUTS"] = (*adapted(), max(50, steps // 10))
 found, draws = {}, {}
-for name, kernel in kernels.items():
-    run, count = chain(kernel), steps if name == "MALA" else max(50, steps // 10)
-    keys = jax.random.split(jax.random.key(0), count)
-    start = jnp.zeros((chains, rows.shape[1]))
-    run(keys, start).block_until_ready()
+for name, (kernel, rate, count) in kernels.items():
+    run, keys = chain(kernel), jax.random.split(jax.random.key(0), count)
+    run(keys).block_until_ready()
     begin, used = time.perf_counter(), time.process_time()
-    kept = run(keys, start).block_until_ready()
+    kept = run(keys).block_until_ready()
     found[name] = {
         "wall": time.perf_counter() - begin,
         "cpu": time.process_time() - used,
+        "rate": rate,
         "version": importlib.metadata.version("blackjax"),
     }
-    draws[name] = np.asarray(kept)
+    draws[name] = np.asarray(kept).swapaxes(0, 1)  # chains, steps, coordinates
 np.savez(path, **draws)
 print(json.dumps(found))
