@@ -54,6 +54,12 @@ check: test $(SUITES:%=test-%)
 $(SUITES:%=test-%): test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest suites/$*
 
+# The browser suite drives Debian's Chromium: it is installed where it is absent, else there is no test.
+test-browser: | chromium
+.PHONY: chromium
+chromium:
+	command -v chromium || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
+
 .venv-%/.installed: suites/%/requirements.txt locks/run.txt pyproject.toml
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/run.txt

@@ -259,7 +259,10 @@ def certify_head(
     release
         What leaves, a promise: "last" if nothing else did, not even a loss or an accuracy.
 
-    What cannot be certified is refused, with the reason and what would work.
+    Raises
+    ------
+    NotApplicable
+        If the head cannot be certified, with the reason and what would work.
     """
     accountant = _accountant(engine)
     if sum(steps for _, steps in accountant.settings) != len(accountant):

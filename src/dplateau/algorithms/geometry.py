@@ -92,18 +92,18 @@ class LossGeometry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constants that were given, JSON-ready (an infinite constant is left out)."""
-        found: dict[str, Any] = {"convex": self.convex}
+        described: dict[str, Any] = {"convex": self.convex}
         if math.isfinite(self.lipschitz):
-            found["lipschitz"] = self.lipschitz
+            described["lipschitz"] = self.lipschitz
         if math.isfinite(self.smoothness):
-            found["smoothness"] = self.smoothness
+            described["smoothness"] = self.smoothness
         if self.strong_convexity:
-            found["strong_convexity"] = self.strong_convexity
+            described["strong_convexity"] = self.strong_convexity
         if self.holder is not None:
-            found["holder"] = list(self.holder)
+            described["holder"] = list(self.holder)
         if self.dissipativity is not None:
-            found["dissipativity"] = list(self.dissipativity)
-        return found
+            described["dissipativity"] = list(self.dissipativity)
+        return described
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> LossGeometry:

@@ -78,13 +78,13 @@ class Schedule:
         >>> Schedule.of([1.0, 1.0, 0.5, 0.2]).part(1, 3)
         Schedule(blocks=((1.0, 1), (0.5, 1)))
         """
-        found, done = [], 0
+        blocks, done = [], 0
         for value, count in self.blocks:
             inside = min(stop, done + count) - max(start, done)
             if inside > 0:
-                found.append((value, inside))
+                blocks.append((value, inside))
             done += count
-        return Schedule(tuple(found))
+        return Schedule(tuple(blocks))
 
     def scaled(self, factor: float) -> Schedule:
         """Multiply every value by ``factor``."""

@@ -15,7 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import Run, require_run
+from dplateau.algorithms.stated import loss_of
 from dplateau.audit.chains import Always, Once, Periodic, Reshuffled, Shuffled
 from dplateau.audit.final_law import enclose
 from dplateau.audit.lower_bounds import (
@@ -57,10 +58,35 @@ def search_adversary(
     """Return the largest epsilon that a search over admissible problems proves to be needed.
 
     Never smaller than :func:`~dplateau.audit.lower_bounds.lower_bound` with the same options.
-    ``limit`` also tries what other records add under Poisson sampling in the limit of many of
-    them: right against bounds that do not use n, not for this very n. ``position`` is the step
-    (one pass) or the place in the cycle of the record.
 
+    Parameters
+    ----------
+    run
+        The run to attack.
+    delta
+        The failure probability.
+    effort
+        "quick", "normal" or "thorough".
+    limit
+        Also try what other records add under Poisson sampling in the limit of many of them: right
+        against bounds that do not use n, not for this very n.
+    position
+        The step (one pass) or the place in the cycle of the record; by default the one used last.
+
+    Returns
+    -------
+    LowerBound
+        The epsilon, the problem that proves it, and whether the proof is rigorous.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such effort.
+    NotApplicable
+        If no exact problem is known in the run's class.
+
+    Examples
+    --------
     >>> from dplateau.algorithms import LossGeometry, OnePassSGD
     >>> run = OnePassSGD(n=600, batch_size=50, learning_rate=0.5, noise_std=0.02, release="last",
     ...                  loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=2.0))
@@ -71,12 +97,12 @@ def search_adversary(
     if effort not in BUDGETS:
         raise InvalidInput(f"effort must be one of {', '.join(BUDGETS)}; got {effort!r}")
     search = _Search(delta, BUDGETS[effort])
-    for problem in problems_of(run, delta, limit_drift=limit, position=position):
+    for problem in problems_of(require_run(run), delta, limit_drift=limit, position=position):
         search.try_problem(problem, free=True)
-    found = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
-    for room in found:
+    open_rooms = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
+    for room in open_rooms:
         if room.drifts and run.loss is not None:
-            search.explore(room, BUDGETS[effort] / len(found))
+            search.explore(room, BUDGETS[effort] / len(open_rooms))
     return search.best()
 
 
@@ -138,9 +164,9 @@ class _Search:
             for neighbor in _moves(room, plain, choice, size):
                 if self._left <= 0:
                     return
-                found = self._score(room, plain, neighbor)
-                if found > value + _WORTHWHILE * abs(value):
-                    value, choice, improved = found, neighbor, True
+                score = self._score(room, plain, neighbor)
+                if score > value + _WORTHWHILE * abs(value):
+                    value, choice, improved = score, neighbor, True
                     break
             size = size if improved else size / 4
 
@@ -169,24 +195,22 @@ def _price(problem: WalkProblem) -> float:
 
 def _strengths(room: Room, plain: WalkProblem) -> list[float]:
     """Return curvatures worth trying: enough to wipe out the past, half of it, a repulsion."""
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     rate = _rate(room)
     wipe = min(float(np.min(plain.contraction)) / rate, room.smoothness)
-    found = [wipe, wipe / 2]
+    strengths = [wipe, wipe / 2]
     if not loss.convex:
-        found += [-min(room.smoothness, 1 / rate), -min(room.smoothness, 0.2 / rate)]
+        strengths += [-min(room.smoothness, 1 / rate), -min(room.smoothness, 0.2 / rate)]
     elif room.smoothness * rate > 1.5:
         # Steps so long that they overshoot.
-        found.append(min(room.smoothness, 1.9 / rate))
-    return found
+        strengths.append(min(room.smoothness, 1.9 / rate))
+    return strengths
 
 
 def _rate(room: Room) -> float:
     """Return the largest learning rate."""
     step = np.asarray(scales(room.run)[1])
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     return float(np.max(step)) * room.run.batch_size / loss.lipschitz
 
 
@@ -210,8 +234,7 @@ def _seeds(room: Room, plain: WalkProblem, delta: float) -> Iterator[Choice]:
 
 
 def _wall_seeds(room: Room, noise: float, delta: float) -> Iterator[Choice]:
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     wall = noise**2 * math.log(1 / delta) / (2 * (room.upper - room.lower))
     unit = _rate(room) * loss.lipschitz
     for drift in (-0.6 * wall, -1.5 * noise, -2 * wall, 0.5 * wall):
@@ -221,8 +244,7 @@ def _wall_seeds(room: Room, noise: float, delta: float) -> Iterator[Choice]:
 def _moves(room: Room, plain: WalkProblem, choice: Choice, size: float) -> Iterator[Choice]:
     """Yield the neighbors of a choice, a move of ``size`` away."""
     noise = float(np.mean(plain.noise_std))
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     others, unit = room.fitted(choice.others), _rate(room) * loss.lipschitz
     grow = 2.0**size
     reach = (room.upper - room.lower) / 4 if room.bounded else 4 * noise

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule
+from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule, require_run
 from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
@@ -20,7 +20,7 @@ from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +35,8 @@ _MOST_PLANS = 6
 _RIDGES = 24
 
 
-@dataclass(frozen=True)
-class Calibration:
+@dataclass(frozen=True, repr=False)
+class Calibration(Shown):
     """``run`` meets the target, as ``certificate`` proves.
 
     ``unlimited`` is True if the number of steps was varied and the plateau lies below the target:
@@ -108,11 +108,36 @@ def calibrate(
 ) -> Calibration:
     """Return the run nearest to ``run`` that is (epsilon, delta)-private, changing one parameter.
 
-    ``vary``: "noise" (smallest; the convention that ``run`` states stays: its own value is only a
-    starting point), "l2" (smallest), "steps", "learning_rate" or "batch_size" (largest). The result
-    is certified afresh and never claims more than ``epsilon``. ``group_size`` is that of
-    :func:`certify`.
+    The result is certified afresh and never claims more than ``epsilon``.
 
+    Parameters
+    ----------
+    run
+        The description of what was done, or will be.
+    epsilon, delta
+        The target.
+    vary
+        "noise" (smallest; the convention that ``run`` states stays: its own value is only a
+        starting point), "l2" (smallest), "steps", "learning_rate" or "batch_size" (largest).
+    bounds
+        The bounds to ask; by default all that may win.
+    group_size
+        Certify ``run.replace(group_size=...)``, for neighbors that differ in so many records.
+
+    Returns
+    -------
+    Calibration
+        The run, its certificate and the value found.
+
+    Raises
+    ------
+    InvalidInput
+        If the parameter cannot vary in such a run.
+    NotApplicable
+        If no value of it meets the target.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=10, noise_multiplier=1.0, release="all")
     >>> found = calibrate(run, epsilon=1.0, delta=1e-5)
@@ -352,8 +377,8 @@ class NoiseNeed:
     reason: str | None
 
 
-@dataclass(frozen=True)
-class NoiseNeeds:
+@dataclass(frozen=True, repr=False)
+class NoiseNeeds(Shown):
     """What every bound asks for, in the convention that the run states, the least first."""
 
     convention: str
@@ -385,25 +410,44 @@ class NoiseNeeds:
 def noise_needed(run: Run, epsilon: float, delta: float) -> NoiseNeeds:
     """Return the noise with which each bound on its own would certify (epsilon, delta).
 
+    Parameters
+    ----------
+    run
+        The run whose noise is varied; its own value is only a starting point.
+    epsilon, delta
+        The target.
+
+    Returns
+    -------
+    NoiseNeeds
+        One row for each bound, the least noise first, in the convention that the run states.
+
+    Raises
+    ------
+    NotApplicable
+        If no bound applies to the run.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=10, noise_multiplier=1.0, release="all")
     >>> needs = noise_needed(run, epsilon=1.0, delta=1e-5)
     >>> needs.noise("naive_composition") > needs.noise("gdp_composition")
     True
     """
-    found: list[tuple[str, str, float | None, str | None]] = []
+    asked: list[tuple[str, str, float | None, str | None]] = []
     for bound in BOUNDS:
-        reason = bound.refusal(run)
+        reason = bound.refusal(require_run(run))
         if bound.sound and reason is None:
-            found.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
+            asked.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
         elif bound.sound:
-            found.append((bound.name, bound.title, None, reason))
-    least = min((value for _, _, value, _ in found if value is not None), default=None)
+            asked.append((bound.name, bound.title, None, reason))
+    least = min((value for _, _, value, _ in asked if value is not None), default=None)
     if least is None:
         raise NotApplicable("no bound applies to this run; compare(run, delta) says why")
     rows = [
         NoiseNeed(name, title, value, None if value is None else value / least, reason)
-        for name, title, value, reason in found
+        for name, title, value, reason in asked
     ]
     rows.sort(key=lambda row: float("inf") if row.noise is None else row.noise)
     return NoiseNeeds(run.noise.name, epsilon, delta, tuple(rows))

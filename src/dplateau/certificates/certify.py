@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run
+import numpy as np
+
+from dplateau.algorithms import Run, require_run
 from dplateau.bounds.base import Assumption, Bound, Witness, base_assumptions
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate, Claim
 from dplateau.errors import NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +54,8 @@ class ComparisonRow:
         }
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """What every bound says about one run at one delta, the tightest first."""
 
     run: Run
@@ -95,6 +96,19 @@ class Comparison:
             "bounds": [row.to_dict() for row in self.rows],
         }
 
+    @property
+    def headline(self) -> str:
+        """The best claim in one line."""
+        best, answers = self.best, sum(row.reason is None for row in self.rows)
+        shown = "-" if best.epsilon is None else rounded_up(best.epsilon)
+        return (
+            f"epsilon {shown} at delta = {rounded_up(self.delta)} by {best.title} "
+            f"({answers} of {len(self.rows)} bounds apply)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.headline}>"
+
     def __str__(self) -> str:
         """Show a plain-text table of the answers, then the refusals, each reason once."""
         answers = [row for row in self.rows if row.reason is None]
@@ -108,17 +122,6 @@ class Comparison:
             lines.append(f"  {', '.join(marked)}: {reason}")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><td>{html.escape(row.title)}</td><td>{_shown(row)}</td>"
-            f"<td>{html.escape(_note(row))}</td></tr>"
-            for row in self.rows
-        )
-        head = (
-            f"<tr><th>bound</th><th>epsilon at delta = {rounded_up(self.delta)}</th><th></th></tr>"
-        )
-        return f"<table>{head}{cells}</table>"
-
 
 def _shown(row: ComparisonRow) -> str:
     return "-" if row.epsilon is None else rounded_up(row.epsilon)
@@ -130,6 +133,11 @@ def _note(row: ComparisonRow) -> str:
 
 
 # ---- asking the bounds ---------------------------------------------------------------------------
+
+_BEYOND_NUMBERS = (
+    "meets numbers beyond double precision, or more of them than memory holds; use more noise or "
+    "fewer steps"
+)
 
 
 @dataclass(frozen=True)
@@ -167,9 +175,31 @@ def certify(
 ) -> Certificate:
     """Return the smallest epsilon at ``delta`` among the sound bounds that apply, with its proof.
 
-    ``group_size``: certify ``run.replace(group_size=...)``, for neighbors that differ in so many
-    records.
+    Parameters
+    ----------
+    run
+        The description of what was done, or will be.
+    delta
+        The failure probability of the claim, in [0, 1); 0 asks for pure epsilon.
+    bounds
+        The bounds to ask; by default all that may win.
+    group_size
+        Certify ``run.replace(group_size=...)``, for neighbors that differ in so many records.
 
+    Returns
+    -------
+    Certificate
+        The claim with run, theorem, free choices of the proof and assumptions.
+
+    Raises
+    ------
+    InvalidInput
+        If delta is no probability.
+    NotApplicable
+        If no bound says anything about the run; the text has each bound's reason.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=1, noise_multiplier=1.0, release="all")
     >>> round(certify(run, delta=1e-5).claimed_epsilon, 5)
@@ -185,6 +215,7 @@ def certify(
 
 def in_groups(run: Run, group_size: int | None) -> Run:
     """Return the run with another unit of privacy, if one is stated."""
+    run = require_run(run)
     return run if group_size is None else run.replace(group_size=group_size)
 
 
@@ -201,8 +232,26 @@ def compare(
 ) -> Comparison:
     """Return every bound with its epsilon or the reason why it does not apply, tightest first.
 
-    ``historical=True`` adds published statements whose proof has a gap; they are marked and
-    never chosen. ``group_size`` is that of :func:`certify`.
+    Parameters
+    ----------
+    run
+        The description of what was done, or will be.
+    delta
+        The failure probability of the claim, in [0, 1); 0 asks for pure epsilon.
+    historical
+        Add published statements whose proof has a gap; they are marked and never chosen.
+    group_size
+        Certify ``run.replace(group_size=...)``, for neighbors that differ in so many records.
+
+    Returns
+    -------
+    Comparison
+        One row for each bound; ``refusals`` groups those that say nothing by their reason.
+
+    Raises
+    ------
+    InvalidInput
+        If delta is no probability.
     """
     run = in_groups(run, group_size)
     shown = (*BOUNDS, *HISTORICAL) if historical else BOUNDS
@@ -257,8 +306,15 @@ def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Fi
         reason = "gives no finite epsilon at delta = 0, which Gaussian noise never has"
     if reason is not None:
         return Finding(bound, None, {}, reason)
-    witness = bound.plan_for(run, delta, near)
-    epsilon = bound.curve_for(run, witness).epsilon(delta)
+    try:
+        # Numbers that leave the range of doubles are noticed, not carried on as infinities.
+        with np.errstate(over="raise"):
+            witness = bound.plan_for(run, delta, near)
+            epsilon = bound.curve_for(run, witness).epsilon(delta)
+    except NotApplicable as error:
+        return Finding(bound, None, {}, str(error))
+    except (ArithmeticError, MemoryError):
+        return Finding(bound, None, {}, _BEYOND_NUMBERS)
     if math.isinf(epsilon):
         return Finding(bound, None, witness, f"gives no finite epsilon at delta = {delta:g}")
     return Finding(bound, bound.claim(epsilon), witness, None)

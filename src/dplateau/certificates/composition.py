@@ -124,9 +124,35 @@ def foreign(
 ) -> ForeignPart:
     """Return a release accounted for elsewhere: ``(epsilon, delta)``, ``mu``-GDP or a ``pld``.
 
-    ``pld`` is a ``PrivacyLossDistribution`` of dp-accounting; it is kept as a table. Its numbers,
-    and that they are about these ``neighbors``, are the user's word.
+    The numbers, and that they are about these ``neighbors``, are the user's word.
 
+    Parameters
+    ----------
+    neighbors
+        "add_remove" or "replace": which neighbors the numbers are about.
+    epsilon, delta
+        The numbers of an (epsilon, delta) claim.
+    mu
+        The parameter of a Gaussian claim.
+    pld
+        A ``PrivacyLossDistribution`` of dp-accounting; it is kept as a table.
+    name
+        What texts call the part.
+    unit
+        What one neighbor has and the other lacks.
+
+    Returns
+    -------
+    ForeignPart
+        Something that :func:`compose` takes.
+
+    Raises
+    ------
+    InvalidInput
+        If not exactly one of the three forms is stated, or a number is none of its kind.
+
+    Examples
+    --------
     >>> foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query").words
     '(0.5, 1e-06)-DP'
     """
@@ -229,7 +255,7 @@ class Entry:
     law: PrivacyCurve | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Composition(Claimed):
     """All parts together are (claim.epsilon, claim.delta)-private.
 
@@ -256,8 +282,8 @@ class Composition(Claimed):
     def assumptions(self) -> tuple[Assumption, ...]:
         """What all parts rest on, and what their composition adds."""
         own = (FIXED, DISJOINT) if self.records == "disjoint" else (FIXED,)
-        found = dict.fromkeys(a for entry in self.entries for a in entry.part.assumptions)
-        return tuple(dict.fromkeys((*found, *own)))
+        stated = dict.fromkeys(a for entry in self.entries for a in entry.part.assumptions)
+        return tuple(dict.fromkeys((*stated, *own)))
 
     def _proved_curve(self) -> PrivacyCurve:
         return METHODS[self.method](self.entries)

@@ -137,8 +137,8 @@ class GroupCurve(PrivacyCurve):
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all sums at once."""
         each = np.asarray(epsilons, dtype=np.float64) / self.size
-        found = self.curve.deltas(each, center / self.size)
-        one = np.array([self._at_least(d, e) for d, e in zip(found, each, strict=True)])
+        alone = self.curve.deltas(each, center / self.size)
+        one = np.array([self._at_least(d, e) for d, e in zip(alone, each, strict=True)])
         logs = np.logaddexp.reduce(np.arange(self.size)[:, None] * each, axis=0)
         with np.errstate(divide="ignore"):
             total = np.exp(np.minimum(logs + np.log(one), 0.0))

@@ -16,14 +16,15 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
+from dplateau.errors import InvalidInput
 from dplateau.estimators.base import PrivateLinearModel
 from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
 from dplateau.estimators.inputs import (
+    ClassNumbers,
     TargetRange,
     Task,
     check_labels,
     checked_records,
-    class_numbers,
     known_classes,
     seen_classes,
 )
@@ -64,6 +65,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
+        scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -80,6 +83,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             compute_budget=compute_budget,
             random_state=random_state,
             safe_noise=safe_noise,
+            scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.classes = classes
@@ -109,12 +114,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     def _task(self, targets: Any) -> Task:
         declared = self.classes is not None
+        if targets is None and not declared:
+            raise InvalidInput(
+                "which labels occur is not known before all records were read; declare "
+                "classes=[...]"
+            )
         self.classes_ = known_classes(self.classes) if declared else seen_classes(targets)
-        numbers = class_numbers(targets, self.classes_)
         count = len(self.classes_)
-        if count > 2:
-            return Task(self._loss(count), count, numbers, 0)
-        return Task(self._loss(count), count, 2.0 * numbers - 1.0, 1.0)
+        read = ClassNumbers(self.classes_)
+        return Task(self._loss(count), count, read, 0.0 if count > 2 else 1.0)
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
@@ -211,6 +219,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
+        scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -227,6 +237,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             compute_budget=compute_budget,
             random_state=random_state,
             safe_noise=safe_noise,
+            scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.target_bound = target_bound
@@ -253,7 +265,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
-        return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
+        return Task(self._loss(), 2, self._range.mapped, 0.0)
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_ = coef[0] * self._range.half
@@ -312,6 +324,8 @@ class PrivateHuberRegressor(PrivateRegressor):
         compute_budget: float | None = None,
         random_state: Any = None,
         safe_noise: bool = False,
+        scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -329,6 +343,8 @@ class PrivateHuberRegressor(PrivateRegressor):
             compute_budget=compute_budget,
             random_state=random_state,
             safe_noise=safe_noise,
+            scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.threshold = threshold

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
 
-from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
+from dplateau.engines.rows import Dense, Sparse, blocks, by_columns, row_norms, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.estimators.whitening import Whitening
 from dplateau.ground.types import FloatArray
@@ -55,7 +55,9 @@ class RowMap:
                 scaled = hstack([scaled, column], format="csr", dtype=dtype)
             scaled.resize((slots, scaled.shape[1]))
             return scaled
-        filled = np.zeros((slots, d + (self.intercept > 0)), dtype=dtype)
+        # Rows that stand in columns stay there: transposing is slow.
+        order: Any = "F" if by_columns(features) else "C"
+        filled = np.zeros((slots, d + (self.intercept > 0)), dtype=dtype, order=order)
         for part in blocks(n, 8 * d):
             filled[part, :d] = scale_rows(self._bounded(features[part]), self.data_norm)
         if self.intercept:

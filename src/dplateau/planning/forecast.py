@@ -17,6 +17,7 @@ import numpy as np
 
 from dplateau.algorithms import LossGeometry, Run
 from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -152,10 +153,10 @@ def _on_reference(
     run: Run, d: int, feature_norm: float, score_std: float, power: float
 ) -> tuple[float, float]:
     """Return bias and noise on one reference problem."""
-    assert run.loss is not None
+    loss = loss_of(run)
     share, counts = _spectrum(d, power)
     spread = feature_norm**2 * share
-    curvature = CURVATURE_SHARE * run.loss.smoothness * share
+    curvature = CURVATURE_SHARE * loss.smoothness * share
     left, gain = _responses(run, curvature, share)
     learned = curvature / (curvature + run.l2) * (1 - left)
     bias = score_std**2 * float(np.sum(counts * share * (1 - learned) ** 2))
@@ -173,14 +174,12 @@ def _spectrum(d: int, power: float) -> tuple[FloatArray, FloatArray]:
 
 def _responses(run: Run, curvature: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return what is left of the starting error, and the variance of the noise, by direction."""
-    assert run.learning_rate is not None
-    assert run.loss is not None
-    rates = values_over(run.learning_rate, run.steps)
+    rates = values_over(learning_rate_of(run), run.steps)
     stds = values_over(run.iterate_std, run.steps)
     # Steps are alike here; schedules are judged by their mean.
     eta, variance = float(np.mean(rates)), float(np.mean(stds**2))
     # A batch in place of all records adds noise along the features.
-    gradient = GRADIENT_SHARE * run.loss.lipschitz
+    gradient = GRADIENT_SHARE * loss_of(run).lipschitz
     sampled = gradient**2 * share * max(0.0, 1 / run.batch_size - 1 / run.n)
     pull = eta * (curvature + run.l2)
     left, squares = (_plain_responses if run.is_plain else _momentum_responses)(run, pull)

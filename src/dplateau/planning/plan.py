@@ -13,7 +13,7 @@ from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 from dplateau.losses import Loss
 from dplateau.planning.forecast import Forecast, Model, forecast, model_of
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
@@ -23,8 +23,8 @@ from dplateau.planning.whitening import FULL, WHITENING, in_words, rounds_worthw
 POOR_SHARE = 0.75
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, repr=False)
+class Plan(Shown):
     """``run`` on ``loss`` meets the target, as ``certificate`` proves; no data were seen.
 
     ``intercept`` is the size of the constant feature to append to rows that were scaled down to
@@ -123,11 +123,23 @@ def plan(
         Most records that one person has: the target then holds for all of them together. Nothing
         checks it; whoever states it vouches for it.
     algorithm
-        "auto", the name of a recipe ("momentum", "gd", "sgd_momentum", "sgd"), or a
-        run whose noise is calibrated.
+        "auto", the name of a recipe ("momentum", "gd", "sgd_momentum", "sgd", and "one_pass" for
+        streams), or a run whose noise is calibrated.
     whitening
         "auto": with enough records rows are first whitened by noisy second moments, where a recipe
         of full batches runs. "never": they are not.
+
+    Returns
+    -------
+    Plan
+        The run, its certificate, and what the forecast expects.
+
+    Raises
+    ------
+    InvalidInput
+        If a number cannot be what it stands for.
+    NotApplicable
+        If no noise meets the target.
 
     Examples
     --------

@@ -52,8 +52,8 @@ def checked_suffix(path: Path) -> str:
     """Return the suffix of a picture's path, or refuse one that cannot be drawn."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        found = f"ends in {path.suffix!r}" if path.suffix else "has no suffix"
-        raise InvalidInput(f"cannot draw {path}: it {found}; use {', '.join(SUFFIXES)}")
+        ending = f"ends in {path.suffix!r}" if path.suffix else "has no suffix"
+        raise InvalidInput(f"cannot draw {path}: it {ending}; use {', '.join(SUFFIXES)}")
     return suffix
 
 
@@ -180,14 +180,14 @@ def _kind(run: Run) -> str:
 
 
 def _geometry(run: Run) -> list[str]:
-    found = []
+    words = []
     if run.learning_rate is not None:
-        found.append(f"learning rate {_value(run.learning_rate)}")
+        words.append(f"learning rate {_value(run.learning_rate)}")
     if run.l2 > 0:
-        found.append(f"l2 = {run.l2:g}")
+        words.append(f"l2 = {run.l2:g}")
     if math.isfinite(run.diameter):
-        found.append(f"diameter {run.diameter:g}")
-    return found
+        words.append(f"diameter {run.diameter:g}")
+    return words
 
 
 def _value(value: float | Schedule) -> str:

@@ -49,15 +49,15 @@ def looks(hidden: Sequence[bool], ends: Sequence[float]) -> list[Look]:
     ``hidden`` says whether a bound needs hidden iterates and ``ends`` where its line ends: the
     lowest hidden one gets the first color and lies above the others.
     """
-    found: dict[int, Look] = {}
+    chosen: dict[int, Look] = {}
     solid = sorted((i for i, kind in enumerate(hidden) if kind), key=lambda i: ends[i])
     for rank, index in enumerate(solid):
         width = _THINNEST + _STEP * min(rank, 4)
-        found[index] = _look(_HIDDEN, rank, "-", width, 2.5 - rank / 100)
+        chosen[index] = _look(_HIDDEN, rank, "-", width, 2.5 - rank / 100)
     for rank, index in enumerate(i for i, kind in enumerate(hidden) if not kind):
         # Dashes lie on top: what they cover shows through their gaps.
-        found[index] = _look(_RELEASED, rank, "--", _RELEASED_WIDTH, 3.0 + rank / 100)
-    return [found[index] for index in range(len(hidden))]
+        chosen[index] = _look(_RELEASED, rank, "--", _RELEASED_WIDTH, 3.0 + rank / 100)
+    return [chosen[index] for index in range(len(hidden))]
 
 
 def _look(colors: Sequence[str], rank: int, style: str, width: float, layer: float) -> Look:
@@ -121,8 +121,8 @@ def heights(ax: Axes, values: FloatArray) -> FloatArray:
     inside = np.clip(values, low, high)
     if ax.get_yscale() == "log":
         inside, low, high = np.log(inside), np.log(low), np.log(high)
-    found: FloatArray = (inside - low) / (high - low)
-    return found
+    fractions: FloatArray = (inside - low) / (high - low)
+    return fractions
 
 
 def spread(wanted: FloatArray, gap: float) -> FloatArray:
@@ -131,17 +131,10 @@ def spread(wanted: FloatArray, gap: float) -> FloatArray:
     >>> spread(np.array([0.5, 0.5, 0.9]), 0.1).round(2).tolist()
     [0.45, 0.55, 0.9]
     """
+    from scipy.optimize import isotonic_regression
+
     offsets = gap * np.arange(wanted.size)
-    # Least squares under an order: pool neighbors that would cross.
-    pools: list[tuple[float, int]] = []
-    for value in wanted - offsets:
-        mean, count = float(value), 1
-        while pools and pools[-1][0] > mean:
-            before, size = pools.pop()
-            mean = (mean * count + before * size) / (count + size)
-            count += size
-        pools.append((mean, count))
-    flat = np.repeat([mean for mean, _ in pools], [count for _, count in pools])
+    flat = isotonic_regression(wanted - offsets).x
     room = max(gap / 2, 1.0 - gap * (wanted.size - 0.5))
     placed: FloatArray = np.clip(flat, gap / 2, room) + offsets
     return placed
@@ -287,5 +280,5 @@ def draw_frame(ax: Axes, title: str, x_label: str, y_label: str) -> None:
 def positive(arrays: Sequence[FloatArray]) -> FloatArray:
     """Return all values above 0 that are numbers."""
     every = np.concatenate([np.ravel(array) for array in arrays])
-    found: FloatArray = every[np.isfinite(every) & (every > 0)]
-    return found
+    kept: FloatArray = every[np.isfinite(every) & (every > 0)]
+    return kept

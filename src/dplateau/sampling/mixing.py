@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dplateau.algorithms import Run, run_from_dict
+from dplateau.algorithms.stated import rate_and_noise
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.sealed import MIXING, Stamp, from_text, open_sealed, seal, to_text
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.numerics.solve import exp_up, log_add_exp, round_up
@@ -40,8 +41,8 @@ CITATIONS = (
 )
 
 
-@dataclass(frozen=True)
-class MixingCertificate:
+@dataclass(frozen=True, repr=False)
+class MixingCertificate(Shown):
     """After ``run.steps`` steps, chains from any two starts are ``claimed_tv`` apart at most.
 
     The distance is total variation. It bounds the distance to the chain's stationary law as well,
@@ -138,6 +139,29 @@ def certify_mixing(
     variation between the laws of two chains from any two points of the body, hence also to the
     chain's own stationary law.
 
+    Parameters
+    ----------
+    run
+        A projected Langevin chain, or projected noisy SGD.
+    tv
+        How close the laws of two chains have to come, in total variation.
+    steps
+        How many steps are taken.
+
+    Returns
+    -------
+    MixingCertificate
+        Steps and total variation, with the proof.
+
+    Raises
+    ------
+    InvalidInput
+        If both are stated.
+    NotApplicable
+        If no theorem covers the run; the text names what would help.
+
+    Examples
+    --------
     >>> from dplateau import Body, LossGeometry, ProjectedLangevin
     >>> run = ProjectedLangevin(steps=1, learning_rate=0.01, domain=Body(diameter=1.0),
     ...     loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0), release="last")
@@ -156,7 +180,25 @@ def certify_mixing(
 
 
 def tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray:
-    """Return a bound on the total variation after each number of steps (equal steps only)."""
+    """Return a bound on the total variation after each number of steps (equal steps only).
+
+    Parameters
+    ----------
+    run
+        A chain of equal steps.
+    steps
+        Numbers of steps.
+
+    Returns
+    -------
+    FloatArray
+        A total variation for each of them.
+
+    Raises
+    ------
+    NotApplicable
+        If the run has a schedule.
+    """
     law = step_law(run)
     if not law.is_constant:
         raise NotApplicable("a curve over the steps needs equal steps; yours has a schedule")
@@ -178,6 +220,21 @@ def largest_learning_rate(run: Run) -> float:
     Infinite if every learning rate has one, 0 if none has. Convex smooth potentials are at their
     best up to 2 / (smoothness + l2), where steps do not expand distances; beyond it a certificate
     exists as long as the body is small enough for the noise.
+
+    Parameters
+    ----------
+    run
+        The chain whose learning rate is varied.
+
+    Returns
+    -------
+    float
+        The learning rate.
+
+    Raises
+    ------
+    NotApplicable
+        If the run states no geometry, or random batches that no bound covers.
     """
     if _covered(run, _LARGEST_RATE):
         return math.inf
@@ -218,9 +275,8 @@ def _with_rate(run: Run, rate: float) -> Run:
     """Return the run at another learning rate; Langevin noise that was stated follows it."""
     if run.noise.name != "iterate_std" or run.kind == "ProjectedLangevin":
         return run.replace(learning_rate=rate)
-    assert isinstance(run.learning_rate, float)
-    assert isinstance(run.iterate_std, float)
-    std = run.iterate_std * math.sqrt(rate / run.learning_rate)
+    before, std = rate_and_noise(run)
+    std *= math.sqrt(rate / before)
     return run.replace(learning_rate=rate, iterate_std=std)
 
 
@@ -231,9 +287,9 @@ def _reaching(run: Run, law: StepLaw, tv: float) -> MixingCertificate:
     # Proposals are right up to rounding, so a goal a little below the target meets it.
     margin = 1e-11 + 1e-14 * partition.length * abs(goal)
     while True:
-        found = _made(run, law, _shortest(run, proposals, goal - margin))
-        if found.claimed_tv <= tv:
-            return found
+        certificate = _made(run, law, _shortest(run, proposals, goal - margin))
+        if certificate.claimed_tv <= tv:
+            return certificate
         margin *= 10
 
 
@@ -320,7 +376,7 @@ def claimed_tv(run: Run, witness: dict[str, Any]) -> float:
 def assumptions(run: Run, law: StepLaw, losses: Sequence[str]) -> tuple[Assumption, ...]:
     """Return what a mixing claim rests on."""
     kind = " or ".join(losses)
-    found = [
+    stated = [
         Assumption(f"the potential of every record is {kind}, as declared", "declared"),
         Assumption("every iterate is projected onto the convex body of this diameter", "declared"),
         Assumption("subgradients are a fixed function of the point (and of the batch)", "declared"),
@@ -333,5 +389,5 @@ def assumptions(run: Run, law: StepLaw, losses: Sequence[str]) -> tuple[Assumpti
     ]
     if law.largest_batch is not None:
         text = f"batches above {law.largest_batch} records are charged with their probability"
-        found.append(Assumption(text, "checked"))
-    return tuple(found)
+        stated.append(Assumption(text, "checked"))
+    return tuple(stated)

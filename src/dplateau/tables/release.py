@@ -31,7 +31,12 @@ from dplateau.tables.model import CLASSIFIERS, REGRESSORS, TableModel
 from dplateau.tables.schema import BUCKET_END, Schema
 from dplateau.tables.table import Table, encode_features, encode_target
 
-FILES = ("model.json", "certificate.json", "report.txt")
+MODEL, CERTIFICATE, REPORT, PAGE = FILES = (
+    "model.json",
+    "certificate.json",
+    "report.txt",
+    "report.html",
+)
 HELD_OUT = 0.1
 # So many weights are listed in a report; the model's file has them all.
 MOST_LISTED = 40
@@ -76,7 +81,13 @@ class Release:
 
     @cached_property
     def certificate(self) -> Certificate | Composition:
-        """The claim about everything that leaves, or about nothing if the model has none."""
+        """The claim about everything that leaves, or about nothing if the model has none.
+
+        It holds the hash of the model's file: the claim is about this model and no other.
+        """
+        return self._claim().with_files({MODEL: self.model.to_json().encode()})
+
+    def _claim(self) -> Certificate | Composition:
         model = self.model_certificate
         if self.evaluation is None:
             return model
@@ -139,16 +150,22 @@ class Release:
             *([f"  and {more} of buckets, or smaller (model.json has all)"] if more else []),
         ]
 
-    def write(self, folder: str | Path, report: str) -> None:
-        """Write model, certificate and report into a folder, each whole or not at all."""
+    def write(self, folder: str | Path, report: str, page: str | None = None) -> None:
+        """Write model, certificate, report and page into a folder, each whole or not at all."""
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
-        contents = (self.model.to_json(), self.certificate.to_json(), report)
-        for name, content in zip(FILES, contents, strict=True):
-            write_whole(folder / name, content)
+        contents = {
+            MODEL: self.model.to_json(),
+            CERTIFICATE: self.certificate.to_json(),
+            REPORT: report,
+            PAGE: page,
+        }
+        for name, content in contents.items():
+            if content is not None:
+                write_whole(folder / name, content)
 
 
 def refuse_to_overwrite(folder: Path) -> None:
