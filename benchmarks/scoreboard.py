@@ -179,7 +179,7 @@ def tightness(quick: bool) -> Answer:
             n=1000, batch_size=100, epochs=20, noise_multiplier=3.0, l2=0.005,
             **{**common, "loss": steep},
         ),
-        "one pass, first record": OnePassSGD(
+        "one pass, last record": OnePassSGD(
             n=1000, batch_size=25, noise_multiplier=1.5, l2=0.1, **{**common, "loss": steep}
         ),
         "full batch on a ball": NoisyGD(
