@@ -2,7 +2,7 @@
 
 Ranges are what anybody would say before seeing the data (an employee is 18 to 65 years old, a house
 in a town costs at most half a million); most text columns are hashed, so not even their values are
-listed. The split into rows to train on and rows to predict, and the score, are the benchmark's: they
+listed. The split into rows to train on and to predict, and the score, are the benchmark's: they
 are no part of a release.
 
     python benchmarks/tables.py [--epsilon 1] [--data FOLDER]
