@@ -33,8 +33,8 @@ def commands(found: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]
 
 
 ALL = dict(commands(COMMANDS))
-# Shown at length by their own tests.
-SLOW = ("demo", "reproduce")
+# These take minutes, or go on until they are stopped; their own tests run them.
+SLOW = ("demo", "explore", "reproduce")
 TABLE = "age,hours,income\n" + "".join(
     f"{20 + i % 60},{1 + i % 90},{'>50K' if i % 60 > 30 else '<=50K'}\n" for i in range(300)
 )

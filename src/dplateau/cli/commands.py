@@ -15,6 +15,8 @@ from dplateau.cli.compose import compose_command
 from dplateau.cli.convert import EXAMPLE as CONVERT_EXAMPLE
 from dplateau.cli.convert import convert_command
 from dplateau.cli.curve import EXAMPLE, RECORDS_EXAMPLE, curve_command, per_record_command
+from dplateau.cli.explore import EXAMPLE as EXPLORE_EXAMPLE
+from dplateau.cli.explore import explore_command
 from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
@@ -217,6 +219,7 @@ app.command(name="per-record", epilog=RECORDS_EXAMPLE)(per_record_command)
 app.command(name="plan", epilog=PLAN_EXAMPLE)(plan_command)
 app.command(name="compose", epilog=COMPOSE_EXAMPLE)(compose_command)
 app.command(name="convert", epilog=CONVERT_EXAMPLE)(convert_command)
+app.command(name="explore", epilog=EXPLORE_EXAMPLE)(explore_command)
 app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
