@@ -68,7 +68,12 @@ def test_a_table_becomes_a_private_model(
     found = json.loads((out / "certificate.json").read_text())
     assert verify(found).ok
     assert Certificate.from_dict(found).run.n == 4000
-    assert "Exact accuracy on the public test rows" in (out / "report.txt").read_text()
+    report = (out / "report.txt").read_text()
+    assert "Exact accuracy on the public test rows" in report
+    assert (
+        "Neighbors: tables that differ in one row, present in one and absent from the other "
+        "(add_remove)" in report
+    )
     # The claim is about this very model: its file's hash is in the certificate and on the page.
     model = (out / "model.json").read_bytes()
     stated = hashlib.sha256(model).hexdigest()

@@ -260,7 +260,7 @@ def _report(statement: Statement, json: bool) -> None:
 
 def _summary(statement: Statement) -> list[tuple[str, str]]:
     settings, budget = statement.settings, statement.settings.budget
-    limit = f"epsilon {budget.epsilon:g} at delta {budget.delta:g}"
+    limit = f"epsilon {rounded_down(budget.epsilon)} at delta {rounded_down(budget.delta)}"
     who = f"{settings.neighbors} of one {settings.unit}"
     left = (
         f"{_percent(statement.left)}: one more release may claim up to about epsilon "

@@ -195,7 +195,7 @@ def _released(paper: Paper) -> Iterator[str]:
         else:
             first, *more = _released(entry.part)
             yield f"{times}{entry.part.headline}: {first}"
-            yield from more
+            yield from (f"- {line}" for line in more)
 
 
 def _what_left(certificate: Certificate) -> str:
