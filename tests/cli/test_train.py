@@ -67,8 +67,8 @@ def test_a_table_becomes_a_private_model(
     ]
     found = json.loads((out / "certificate.json").read_text())
     assert verify(found).ok
-    assert Certificate.from_dict(found).run.n == 4000
     report = (out / "report.txt").read_text()
+    assert "\n4000 records, " in report
     assert "Exact accuracy on the public test rows" in report
     assert (
         "Neighbors: tables that differ in one row, present in one and absent from the other "
