@@ -108,11 +108,11 @@ const show = {
   },
   preview(message) {
     steps.preview(message);
-    text("steps-state", "preview: every point is proved, there are only few of them yet");
+    tellPreview();
   },
   line(message) {
     steps.line(message);
-    text("steps-state", "drawing every bound in full …");
+    tellPreview();
   },
   lower(message) {
     steps.lowerPoint(message);
@@ -132,6 +132,14 @@ const show = {
   },
 };
 
+// A preview is called one until its last line is drawn in full.
+function tellPreview() {
+  const { length } = steps.lines.filter((line) => line.preview);
+  text("steps-state", length
+    ? `preview: ${length} of ${steps.lines.length} lines have few proved points yet and are level up to the next`
+    : "looking for what no claim can undercut …");
+}
+
 const SEEN = { last: "if only the final model is seen", checkpoints: "if those models are seen", all: "as every step is seen" };
 
 function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state, query }) {
@@ -143,6 +151,7 @@ function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_st
   const width = (value) => `${Math.max(0.5, (45 * value) / most)}%`;
   byId("bar-claim").style.width = width(epsilon);
   byId("bar-charged").style.width = width(composition ?? epsilon);
+  byId("bar-charged").parentElement.hidden = !gained;
   text("bar-claim-text", `${shown} ${SEEN[new URLSearchParams(query).get("release")]}`);
   text("bar-charged-text", `${composition_shown ?? shown} if every step were seen`);
 }
