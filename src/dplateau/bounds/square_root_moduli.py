@@ -269,8 +269,7 @@ def _gradients_apart(loss: LossGeometry, distances: FloatArray) -> FloatArray:
     found = np.where(distances > 0, 2 * loss.lipschitz, 0.0)
     if math.isfinite(loss.smoothness):
         found = np.minimum(found, loss.smoothness * distances)
-    if loss.holder is not None:
-        exponent, constant = loss.holder
+    for exponent, constant in loss.holders:
         found = np.minimum(found, np.where(distances > 0, constant * distances**exponent, 0.0))
     return found
 

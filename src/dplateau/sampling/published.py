@@ -88,8 +88,8 @@ def _regularity(run: Run) -> list[tuple[float, float]]:
     found = []
     if math.isfinite(loss.smoothness):
         found.append((1.0, loss.smoothness + run.l2))
-    if loss.holder is not None and run.l2 == 0:
-        found.append((loss.holder[0], loss.holder[1]))
+    if run.l2 == 0:
+        found += [(p, constant) for p, constant in loss.holders]
     if math.isfinite(loss.lipschitz) and run.l2 == 0:
         found.append((0.0, 2 * loss.lipschitz))
     return found
