@@ -37,7 +37,7 @@ from dplateau.losses import (
     SquaredOnBall,
 )
 
-N, D, NORM = 100_000, 7, 1.0
+N, D, NORM = 30_000, 7, 1.0
 MOST = 1e-6
 
 
@@ -87,7 +87,7 @@ class Pieces:
         self.n, self.rows, self.targets = len(targets), rows, targets
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        for start, stop in itertools.pairwise([0, 1, 30_001, 77_777, self.n]):
+        for start, stop in itertools.pairwise([0, 1, 9_001, 23_333, self.n]):
             yield self.rows[start:stop], self.targets[start:stop]
 
 

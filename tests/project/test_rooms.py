@@ -40,6 +40,8 @@ ROOMS = (
     "planning",
     "estimators",
     "tables",
+    "opacus",
+    "onnx",
     "sampling",
     "plots",
     "report",
@@ -68,11 +70,20 @@ ONLY_IN = {
     "matplotlib": ("plots",),
     "typer": ("cli",),
     "rich": ("cli",),
-    "dp_accounting": ("verify",),
+    "dp_accounting": (
+        "verify",
+        "algorithms.base",
+        "algorithms.dp_events",
+        "certificates.certificate",
+        "certificates.dp_events",
+    ),
     "numba": ("ground.compiled",),
     "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
     "pyarrow": ("engines.sources", "tables"),
+    "torch": ("opacus",),
+    "opacus": ("opacus",),
+    "onnx": ("onnx",),
 }
 
 # All that these rooms may import from outside, the standard library apart.

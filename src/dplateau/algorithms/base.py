@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from dplateau.algorithms.batches import (
     Batches,
@@ -38,7 +38,13 @@ from dplateau.algorithms.batches import (
     refuse_batches,
 )
 from dplateau.algorithms.geometry import Box, Domain, LossGeometry
-from dplateau.algorithms.release import Checkpoints, RandomStop, Release, release_of
+from dplateau.algorithms.release import (
+    Checkpoints,
+    RandomStop,
+    Release,
+    ReleaseName,
+    release_of,
+)
 from dplateau.algorithms.schedule import (
     NOISE_CONVENTIONS,
     Given,
@@ -54,6 +60,9 @@ from dplateau.algorithms.schedule import (
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 Neighbors = Literal["add_remove", "replace"]
 NoiseKind = Literal["gaussian", "laplace"]
@@ -426,6 +435,27 @@ class Run:
             if stated_once and any(name in changes for name in group):
                 found = {name: value for name, value in found.items() if name not in group}
         return CONSTRUCTORS[self.kind](**{**found, **changes})
+
+    @classmethod
+    def from_dp_event(
+        cls, event: DpEvent, *, n: int, release: Release | ReleaseName, **options: Any
+    ) -> Run:
+        """Return the run that an event of dp-accounting tells of.
+
+        Read are Gaussian noise on all records, on Poisson samples and on samples of one size,
+        repeated and composed in any way; others are refused. An event knows neither the number of
+        records ``n`` nor what leaves; if iterates stay hidden, state ``learning_rate``, ``loss``
+        and ``l2`` or ``domain`` too, as for NoisySGD. Where a record is replaced, the event's noise
+        is read in units of *one* gradient bound, the reading that claims less privacy.
+
+        >>> from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
+        >>> event = SelfComposedDpEvent(PoissonSampledDpEvent(0.01, GaussianDpEvent(1.1)), 500)
+        >>> Run.from_dp_event(event, n=60000, release="all").batch_size
+        600.0
+        """
+        from dplateau.algorithms.dp_events import run_from_dp_event
+
+        return run_from_dp_event(event, n=n, release=release, **options)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description: the constructor's arguments and the algorithm's name."""

@@ -73,6 +73,11 @@ Returns
 -------
 Run
     The description, frozen; ``run.replace(...)`` changes arguments.
+
+Raises
+------
+InvalidInput
+    If a number cannot be what it stands for, or two contradict each other.
 """
 
 

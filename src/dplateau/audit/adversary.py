@@ -57,10 +57,35 @@ def search_adversary(
     """Return the largest epsilon that a search over admissible problems proves to be needed.
 
     Never smaller than :func:`~dplateau.audit.lower_bounds.lower_bound` with the same options.
-    ``limit`` also tries what other records add under Poisson sampling in the limit of many of
-    them: right against bounds that do not use n, not for this very n. ``position`` is the step
-    (one pass) or the place in the cycle of the record.
 
+    Parameters
+    ----------
+    run
+        The run to attack.
+    delta
+        The failure probability.
+    effort
+        "quick", "normal" or "thorough".
+    limit
+        Also try what other records add under Poisson sampling in the limit of many of them: right
+        against bounds that do not use n, not for this very n.
+    position
+        The step (one pass) or the place in the cycle of the record; by default the one used last.
+
+    Returns
+    -------
+    LowerBound
+        The epsilon, the problem that proves it, and whether the proof is rigorous.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such effort.
+    NotApplicable
+        If no exact problem is known in the run's class.
+
+    Examples
+    --------
     >>> from dplateau.algorithms import LossGeometry, OnePassSGD
     >>> run = OnePassSGD(n=600, batch_size=50, learning_rate=0.5, noise_std=0.02, release="last",
     ...                  loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=2.0))

@@ -77,6 +77,25 @@ def tightness(
 ) -> Tightness:
     """Set a certificate's claim against the worst problem that a search finds.
 
+    Parameters
+    ----------
+    certificate
+        The claim.
+    effort, limit
+        Those of :func:`~dplateau.audit.adversary.search_adversary`.
+
+    Returns
+    -------
+    Tightness
+        Claim, lower bound and their ratio.
+
+    Raises
+    ------
+    NotApplicable
+        If no exact problem is known in the run's class.
+
+    Examples
+    --------
     >>> from dplateau import LossGeometry, NoisyGD, certify
     >>> run = NoisyGD(n=10, steps=100, learning_rate=0.5, l2=0.1, noise_std=1.0, release="last",
     ...               loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5))

@@ -66,11 +66,30 @@ def lower_bound(
 ) -> LowerBound:
     """Return the largest epsilon that a few natural admissible problems prove to be needed.
 
-    ``limit_drift`` also tries a constant drift under Poisson sampling, which is the limit of many
-    records at fixed rate: right against bounds that do not use n, not for this very n.
-    ``position`` is the step (one pass) or the place in the cycle of the record; by default the one
-    used last.
+    Parameters
+    ----------
+    run
+        The run to attack.
+    delta
+        The failure probability.
+    limit_drift
+        Also try a constant drift under Poisson sampling, which is the limit of many records at
+        fixed rate: right against bounds that do not use n, not for this very n.
+    position
+        The step (one pass) or the place in the cycle of the record; by default the one used last.
 
+    Returns
+    -------
+    LowerBound
+        The epsilon, the problem that proves it, and whether the proof is rigorous.
+
+    Raises
+    ------
+    NotApplicable
+        If no exact problem is known in the run's class.
+
+    Examples
+    --------
     >>> from dplateau.algorithms import LossGeometry, NoisyGD
     >>> run = NoisyGD(n=10, steps=100, learning_rate=0.5, l2=0.1, noise_std=1.0, release="last",
     ...               loss=LossGeometry(lipschitz=1.0, convex=True))

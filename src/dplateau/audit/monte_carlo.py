@@ -87,6 +87,16 @@ def audit_trainer(
     progress
         Called with the number of runs done and their total, and nothing else.
 
+    Returns
+    -------
+    AuditReport
+        The verdict, what was tested, and the epsilon that the runs prove to be needed.
+
+    Raises
+    ------
+    InvalidInput
+        If the trainer returns what cannot be counted, or the options contradict each other.
+
     Examples
     --------
     >>> from dplateau import NoisyGD, certify

@@ -446,6 +446,29 @@ def worst_case_pair(
     last. On an unconstrained run these are the data that leak most among linear losses; on a
     bounded domain a drift of the others can leak more.
 
+    Parameters
+    ----------
+    run
+        The run that the pair is for.
+    dimension
+        Number of coordinates; by default the run's, or 1.
+    record
+        Place of the record, from 0; by default one of the batch that is used last.
+
+    Returns
+    -------
+    CanaryPair
+        The two data sets, one gradient per row, and where the record stands.
+
+    Raises
+    ------
+    InvalidInput
+        If there is no such record or dimension.
+    NotApplicable
+        If gradients of the run have no finite length.
+
+    Examples
+    --------
     >>> from dplateau.algorithms import LossGeometry, NoisyGD
     >>> run = NoisyGD(n=3, steps=9, noise_multiplier=1.0, release="last",
     ...               loss=LossGeometry(lipschitz=2.0, convex=True))

@@ -108,11 +108,36 @@ def calibrate(
 ) -> Calibration:
     """Return the run nearest to ``run`` that is (epsilon, delta)-private, changing one parameter.
 
-    ``vary``: "noise" (smallest; the convention that ``run`` states stays: its own value is only a
-    starting point), "l2" (smallest), "steps", "learning_rate" or "batch_size" (largest). The result
-    is certified afresh and never claims more than ``epsilon``. ``group_size`` is that of
-    :func:`certify`.
+    The result is certified afresh and never claims more than ``epsilon``.
 
+    Parameters
+    ----------
+    run
+        The description of what was done, or will be.
+    epsilon, delta
+        The target.
+    vary
+        "noise" (smallest; the convention that ``run`` states stays: its own value is only a
+        starting point), "l2" (smallest), "steps", "learning_rate" or "batch_size" (largest).
+    bounds
+        The bounds to ask; by default all that may win.
+    group_size
+        Certify ``run.replace(group_size=...)``, for neighbors that differ in so many records.
+
+    Returns
+    -------
+    Calibration
+        The run, its certificate and the value found.
+
+    Raises
+    ------
+    InvalidInput
+        If the parameter cannot vary in such a run.
+    NotApplicable
+        If no value of it meets the target.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=10, noise_multiplier=1.0, release="all")
     >>> found = calibrate(run, epsilon=1.0, delta=1e-5)
@@ -385,6 +410,25 @@ class NoiseNeeds:
 def noise_needed(run: Run, epsilon: float, delta: float) -> NoiseNeeds:
     """Return the noise with which each bound on its own would certify (epsilon, delta).
 
+    Parameters
+    ----------
+    run
+        The run whose noise is varied; its own value is only a starting point.
+    epsilon, delta
+        The target.
+
+    Returns
+    -------
+    NoiseNeeds
+        One row for each bound, the least noise first, in the convention that the run states.
+
+    Raises
+    ------
+    NotApplicable
+        If no bound applies to the run.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=10, noise_multiplier=1.0, release="all")
     >>> needs = noise_needed(run, epsilon=1.0, delta=1e-5)

@@ -19,6 +19,9 @@ from dplateau.ground.sealed import CERTIFICATE, Kind, Stamp, from_text, open_sea
 from dplateau.ground.shown import rounded_up
 
 if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
     from dplateau.verify import Verification
 
 
@@ -95,6 +98,18 @@ class Claimed(ABC):
         """Return a lower bound on any attack's false-negative rate at that false-positive rate."""
         return self.curve.tradeoff(fpr)
 
+    def to_pld(self, *, value_discretization_interval: float = 1e-4) -> PrivacyLossDistribution:
+        """Return a ``PrivacyLossDistribution`` of dp-accounting that dominates the release.
+
+        It composes there with others of the same interval (and the same neighbors, which a loss
+        distribution does not know). Every pair of the proof is rounded up onto the grid; sums and
+        transforms are dp-accounting's. Read it at deltas around the claimed one or larger: a proof
+        that is known by delta(epsilon) only is tabulated there.
+        """
+        from dplateau.certificates.dp_events import to_pld
+
+        return to_pld(self.curve, self.claimed_delta, value_discretization_interval)
+
     def with_files(self, files: Mapping[str, bytes]) -> Self:
         """Return the same claim about files with these names and contents, kept as SHA-256."""
         hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
@@ -158,6 +173,21 @@ class Certificate(Claimed):
                 f"uses; certify(run, delta, group_size={size}) finds one that does not"
             )
         return self.curve.group(size)
+
+    def to_dp_event(self) -> DpEvent:
+        """Return an event of dp-accounting that is no more private than the release.
+
+        There is one where the proof is a composition of Gaussian laws or of their mixtures and one
+        record is added or removed. Give it to an accountant for neighbors that add or remove one.
+
+        >>> from dplateau import NoisyGD, certify
+        >>> run = NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all")
+        >>> round(certify(run, 1e-5).to_dp_event().noise_multiplier, 9)
+        1.0
+        """
+        from dplateau.certificates.dp_events import to_dp_event
+
+        return to_dp_event(self.curve, self.run)
 
     def without_claim(self, reason: str) -> Certificate:
         """Return the same paper with nothing claimed, for instance because the run was seeded."""

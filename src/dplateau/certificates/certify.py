@@ -167,9 +167,31 @@ def certify(
 ) -> Certificate:
     """Return the smallest epsilon at ``delta`` among the sound bounds that apply, with its proof.
 
-    ``group_size``: certify ``run.replace(group_size=...)``, for neighbors that differ in so many
-    records.
+    Parameters
+    ----------
+    run
+        The description of what was done, or will be.
+    delta
+        The failure probability of the claim, in [0, 1); 0 asks for pure epsilon.
+    bounds
+        The bounds to ask; by default all that may win.
+    group_size
+        Certify ``run.replace(group_size=...)``, for neighbors that differ in so many records.
 
+    Returns
+    -------
+    Certificate
+        The claim with run, theorem, free choices of the proof and assumptions.
+
+    Raises
+    ------
+    InvalidInput
+        If delta is no probability.
+    NotApplicable
+        If no bound says anything about the run; the text has each bound's reason.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=1, noise_multiplier=1.0, release="all")
     >>> round(certify(run, delta=1e-5).claimed_epsilon, 5)
@@ -201,8 +223,26 @@ def compare(
 ) -> Comparison:
     """Return every bound with its epsilon or the reason why it does not apply, tightest first.
 
-    ``historical=True`` adds published statements whose proof has a gap; they are marked and
-    never chosen. ``group_size`` is that of :func:`certify`.
+    Parameters
+    ----------
+    run
+        The description of what was done, or will be.
+    delta
+        The failure probability of the claim, in [0, 1); 0 asks for pure epsilon.
+    historical
+        Add published statements whose proof has a gap; they are marked and never chosen.
+    group_size
+        Certify ``run.replace(group_size=...)``, for neighbors that differ in so many records.
+
+    Returns
+    -------
+    Comparison
+        One row for each bound; ``refusals`` groups those that say nothing by their reason.
+
+    Raises
+    ------
+    InvalidInput
+        If delta is no probability.
     """
     run = in_groups(run, group_size)
     shown = (*BOUNDS, *HISTORICAL) if historical else BOUNDS

@@ -54,14 +54,35 @@ def compose(
 ) -> Composition:
     """Return the smallest epsilon at ``delta`` for releasing all ``parts``, fixed in advance.
 
-    Parts are certificates, other compositions, and what :func:`foreign` makes of numbers of other
-    software. Gaussian curves compose exactly, all others as privacy losses: by their own pairs, or
-    through a table of delta(epsilon). With ``records="disjoint"`` every record is used by one part
-    only, and the worst part counts.
+    Gaussian curves compose exactly, all others as privacy losses: by their own pairs, or through a
+    table of delta(epsilon).
 
     The claim is about parts that do not depend on each other's results: choosing the next one by
     what the last one showed, with a budget in mind, needs a privacy filter, which this is not.
 
+    Parameters
+    ----------
+    parts
+        Certificates, compositions, and what :func:`foreign` makes of numbers of other software.
+    delta
+        The failure probability of the claim, in [0, 1); 0 asks for pure epsilon.
+    records
+        "same", or "disjoint": every record is used by one part only, and the worst part counts.
+
+    Returns
+    -------
+    Composition
+        The claim about all of them, with its parts and assumptions.
+
+    Raises
+    ------
+    InvalidInput
+        If the parts speak of different neighbors or units.
+    NotApplicable
+        If they have no finite epsilon together.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD, certify
     >>> one = certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5)
     >>> both = compose([one, one], 1e-5)

@@ -124,9 +124,35 @@ def foreign(
 ) -> ForeignPart:
     """Return a release accounted for elsewhere: ``(epsilon, delta)``, ``mu``-GDP or a ``pld``.
 
-    ``pld`` is a ``PrivacyLossDistribution`` of dp-accounting; it is kept as a table. Its numbers,
-    and that they are about these ``neighbors``, are the user's word.
+    The numbers, and that they are about these ``neighbors``, are the user's word.
 
+    Parameters
+    ----------
+    neighbors
+        "add_remove" or "replace": which neighbors the numbers are about.
+    epsilon, delta
+        The numbers of an (epsilon, delta) claim.
+    mu
+        The parameter of a Gaussian claim.
+    pld
+        A ``PrivacyLossDistribution`` of dp-accounting; it is kept as a table.
+    name
+        What texts call the part.
+    unit
+        What one neighbor has and the other lacks.
+
+    Returns
+    -------
+    ForeignPart
+        Something that :func:`compose` takes.
+
+    Raises
+    ------
+    InvalidInput
+        If not exactly one of the three forms is stated, or a number is none of its kind.
+
+    Examples
+    --------
     >>> foreign(epsilon=0.5, delta=1e-6, neighbors="add_remove", name="a query").words
     '(0.5, 1e-06)-DP'
     """

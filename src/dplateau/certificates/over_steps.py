@@ -63,6 +63,29 @@ def epsilon_over_steps(
 ) -> EpsilonOverSteps:
     """Return epsilon at ``delta`` for ``run`` cut or extended to each of ``steps``.
 
+    Parameters
+    ----------
+    run
+        The run that is cut or extended; it may have no schedules.
+    delta
+        The failure probability of the claim, above 0.
+    steps
+        Numbers of steps.
+    bounds
+        The bounds to ask; by default all.
+
+    Returns
+    -------
+    EpsilonOverSteps
+        Every bound that applies, and the best of them.
+
+    Raises
+    ------
+    InvalidInput
+        If the run has no length to vary, or no bound applies.
+
+    Examples
+    --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=1, noise_multiplier=1.0, release="all")
     >>> epsilon_over_steps(run, 1e-5, [1, 4]).best.round(3)

@@ -45,8 +45,27 @@ class RecordEpsilons:
 def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEpsilons:
     """Return each position's own epsilon: early records are hidden by more later noise.
 
-    Long epochs are sampled at ``most_positions`` positions, denser towards the end.
+    Parameters
+    ----------
+    run
+        A run over batches in order, whose records can be told apart.
+    delta
+        The failure probability of the claim, in [0, 1); 0 asks for pure epsilon.
+    most_positions
+        Long epochs are sampled at so many positions, denser towards the end.
 
+    Returns
+    -------
+    RecordEpsilons
+        Positions and their epsilons.
+
+    Raises
+    ------
+    NotApplicable
+        If no bound tells the records of such a run apart.
+
+    Examples
+    --------
     >>> from dplateau import LossGeometry, OnePassSGD
     >>> loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)
     >>> run = OnePassSGD(n=40, learning_rate=0.5, noise_std=2.0, loss=loss, release="last")

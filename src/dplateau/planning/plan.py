@@ -129,6 +129,18 @@ def plan(
         "auto": with enough records rows are first whitened by noisy second moments, where a recipe
         of full batches runs. "never": they are not.
 
+    Returns
+    -------
+    Plan
+        The run, its certificate, and what the forecast expects.
+
+    Raises
+    ------
+    InvalidInput
+        If a number cannot be what it stands for.
+    NotApplicable
+        If no noise meets the target.
+
     Examples
     --------
     >>> found = plan(n=30_000, d=100, epsilon=1.0)

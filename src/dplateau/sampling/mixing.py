@@ -138,6 +138,29 @@ def certify_mixing(
     variation between the laws of two chains from any two points of the body, hence also to the
     chain's own stationary law.
 
+    Parameters
+    ----------
+    run
+        A projected Langevin chain, or projected noisy SGD.
+    tv
+        How close the laws of two chains have to come, in total variation.
+    steps
+        How many steps are taken.
+
+    Returns
+    -------
+    MixingCertificate
+        Steps and total variation, with the proof.
+
+    Raises
+    ------
+    InvalidInput
+        If both are stated.
+    NotApplicable
+        If no theorem covers the run; the text names what would help.
+
+    Examples
+    --------
     >>> from dplateau import Body, LossGeometry, ProjectedLangevin
     >>> run = ProjectedLangevin(steps=1, learning_rate=0.01, domain=Body(diameter=1.0),
     ...     loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0), release="last")
@@ -156,7 +179,25 @@ def certify_mixing(
 
 
 def tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray:
-    """Return a bound on the total variation after each number of steps (equal steps only)."""
+    """Return a bound on the total variation after each number of steps (equal steps only).
+
+    Parameters
+    ----------
+    run
+        A chain of equal steps.
+    steps
+        Numbers of steps.
+
+    Returns
+    -------
+    FloatArray
+        A total variation for each of them.
+
+    Raises
+    ------
+    NotApplicable
+        If the run has a schedule.
+    """
     law = step_law(run)
     if not law.is_constant:
         raise NotApplicable("a curve over the steps needs equal steps; yours has a schedule")
@@ -178,6 +219,21 @@ def largest_learning_rate(run: Run) -> float:
     Infinite if every learning rate has one, 0 if none has. Convex smooth potentials are at their
     best up to 2 / (smoothness + l2), where steps do not expand distances; beyond it a certificate
     exists as long as the body is small enough for the noise.
+
+    Parameters
+    ----------
+    run
+        The chain whose learning rate is varied.
+
+    Returns
+    -------
+    float
+        The learning rate.
+
+    Raises
+    ------
+    NotApplicable
+        If the run states no geometry, or random batches that no bound covers.
     """
     if _covered(run, _LARGEST_RATE):
         return math.inf

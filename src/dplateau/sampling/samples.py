@@ -134,6 +134,49 @@ def sample(
     close is not certified. A wrong projection, constants that the gradient contradicts, a start
     outside the body and a learning rate that no theorem covers are refused.
 
+    Parameters
+    ----------
+    potential
+        The potential f with its gradient and constants.
+    body
+        Where the chains live: ``Ball``, ``Box``, ``Simplex``, ``Polytope`` or another convex body.
+    n_samples
+        Draws kept of each chain.
+    learning_rate, l2, inverse_temperature
+        The step size, the ridge term added to f, and beta.
+    batch_size, sampling
+        Size and kind ("poisson" or "fixed") of mini-batches, if gradients are taken on some.
+    chains
+        How many chains run.
+    warmup
+        Steps thrown away; by default as many as a mixing certificate asks for.
+    tv
+        The total variation that it is asked for.
+    thin
+        One of so many steps is kept.
+    start
+        A point for all chains, or one row for each; by default random points of the body.
+    dimension
+        Number of coordinates, where neither body nor start says it.
+    seed
+        A seed or a generator.
+    progress
+        Called with the steps done and their total.
+
+    Returns
+    -------
+    Samples
+        The draws, with warmup, certificate and diagnostics.
+
+    Raises
+    ------
+    InvalidInput
+        If the projection, the constants or the start are wrong.
+    NotApplicable
+        If no theorem covers the learning rate and no ``warmup`` is stated.
+
+    Examples
+    --------
     >>> from dplateau import Box, LossGeometry
     >>> flat = Potential(lambda x: 0 * x, LossGeometry(lipschitz=1.0, convex=True, smoothness=1e-9))
     >>> drawn = sample(flat, Box(-1.0, 1.0), 500, learning_rate=0.1, thin=10, seed=1)

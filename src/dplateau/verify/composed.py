@@ -39,7 +39,7 @@ def connected_dots(interval: float, lowest: int, deltas: FloatArray) -> LossMass
     This is dp-accounting's pessimistic estimate (Doroshenko et al., 2022): its hockey sticks are
     the given ones at every grid point and nowhere smaller in between.
     """
-    from dp_accounting.pld import pld_pmf  # type: ignore[import-untyped]
+    from dp_accounting.pld import pld_pmf
 
     falling = np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
     found = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(

@@ -38,8 +38,17 @@ _LARGEST = 10**12
 def verify(found: Any) -> Verification:
     """Re-derive a certificate's claim by code that shares nothing with the code that made it.
 
-    ``found`` is what ``Certificate.to_dict`` returns or what JSON reads from a file. Whatever is
-    wrong with it, the answer is a verdict that says so, never an error.
+    Whatever is wrong with what was found, the answer is a verdict that says so, never an error.
+
+    Parameters
+    ----------
+    found
+        What ``Certificate.to_dict`` returns or what JSON reads from a file.
+
+    Returns
+    -------
+    Verification
+        The verdict, the epsilon derived, and every check.
     """
     if isinstance(found, dict) and found.get("kind") == reading.COMPOSITION:
         return verify_composition(found)

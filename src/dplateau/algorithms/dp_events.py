@@ -1,0 +1,131 @@
+"""Runs from the events of dp-accounting.
+
+An event says how often noise of which size is added to which sample. It does not say how many
+records there are, what leaves, how long a step is or what the loss is like: that has to be added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from dplateau.algorithms.base import Run
+from dplateau.algorithms.release import AllIterates, Release, ReleaseName, release_of
+from dplateau.algorithms.runs import NoisyGD, NoisySGD
+from dplateau.errors import InvalidInput, NotApplicable
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
+
+# Steps whose settings differ are told one by one, up to here.
+_MOST_STEPS = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """``count`` equal steps: noise in units of one record's gradient, on samples of one kind.
+
+    ``rate`` is the chance of a record to be in a Poisson sample; ``size`` records out of ``among``
+    are drawn instead if those are stated.
+    """
+
+    noise: float
+    count: int
+    rate: float = 1.0
+    size: int | None = None
+    among: int | None = None
+
+    def like(self, other: _Steps) -> bool:
+        return replace(self, count=other.count) == other
+
+
+def run_from_dp_event(
+    event: DpEvent, *, n: int, release: Release | ReleaseName, **options: Any
+) -> Run:
+    """Return the run that ``event`` tells of; see :meth:`dplateau.Run.from_dp_event`."""
+    groups = _steps(event)
+    if not groups:
+        raise InvalidInput("the event releases nothing, so it describes no run")
+    stated = release_of(release)
+    missing = [f"{name}=..." for name in ("learning_rate", "loss") if options.get(name) is None]
+    if missing and not isinstance(stated, AllIterates):
+        raise InvalidInput(
+            f"an event does not say {' and '.join(missing)}, which release={stated.name!r} needs "
+            "(and l2=... or domain=...); release='all' needs neither"
+        )
+    common = {
+        "n": n,
+        "steps": sum(group.count for group in groups),
+        "noise_multiplier": _told([(group.noise, group.count) for group in groups]),
+        "release": stated,
+        **options,
+    }
+    if len({(group.size, group.among) for group in groups}) > 1:
+        raise NotApplicable(
+            "the event mixes batches of one size with others; a run has one kind of batches"
+        )
+    if groups[0].size is not None:
+        if groups[0].among != n:
+            raise InvalidInput(f"the event samples from {groups[0].among} records, but n={n}")
+        return NoisySGD(sampling="fixed", batch_size=groups[0].size, **common)
+    if all(group.rate == 1.0 for group in groups):
+        return NoisyGD(**common)
+    return NoisySGD(sampling_rate=_told([(group.rate, group.count) for group in groups]), **common)
+
+
+def _steps(event: DpEvent) -> list[_Steps]:
+    """Unfold compositions into groups of equal steps."""
+    import dp_accounting as dpa
+
+    match event:
+        case dpa.NoOpDpEvent():
+            return []
+        case dpa.SelfComposedDpEvent(event=inner, count=count):
+            return _repeated(_steps(inner), int(count))
+        case dpa.ComposedDpEvent(events=events):
+            return _merged([group for inner in events for group in _steps(inner)])
+        case dpa.GaussianDpEvent(noise_multiplier=noise):
+            return [_Steps(float(noise), 1)]
+        case dpa.PoissonSampledDpEvent(
+            sampling_probability=rate, event=dpa.GaussianDpEvent(noise_multiplier=noise)
+        ):
+            return [_Steps(float(noise), 1, rate=float(rate))]
+        case dpa.SampledWithoutReplacementDpEvent(
+            source_dataset_size=among,
+            sample_size=size,
+            event=dpa.GaussianDpEvent(noise_multiplier=noise),
+        ):
+            return [_Steps(float(noise), 1, size=int(size), among=int(among))]
+        case _:
+            raise NotApplicable(
+                f"no run of this library does {event!r}: known are Gaussian noise on all records, "
+                "on Poisson samples and on samples of one size; what an accountant says of another "
+                "event joins a composition by foreign(...)"
+            )
+
+
+def _repeated(groups: list[_Steps], count: int) -> list[_Steps]:
+    if len(groups) <= 1:
+        return [replace(group, count=group.count * count) for group in groups if count]
+    if len(groups) * count > _MOST_STEPS:
+        raise NotApplicable(
+            f"the event changes its settings {len(groups) * count} times; "
+            f"a run tells at most {_MOST_STEPS} changes"
+        )
+    return _merged(groups * count)
+
+
+def _merged(groups: list[_Steps]) -> list[_Steps]:
+    found: list[_Steps] = []
+    for group in groups:
+        if found and found[-1].like(group):
+            group = replace(group, count=found.pop().count + group.count)
+        found.append(group)
+    return found
+
+
+def _told(values: list[tuple[float, int]]) -> float | list[float]:
+    """Return the one value, or one for each step."""
+    if len({value for value, _ in values}) == 1:
+        return values[0][0]
+    return [value for value, count in values for _ in range(count)]
