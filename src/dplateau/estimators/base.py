@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -28,6 +30,7 @@ from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.disclosures import (
+    PUBLIC_VALIDATION,
     SEEDED,
     about_rows,
     about_sizes,
@@ -37,6 +40,7 @@ from dplateau.estimators.disclosures import (
 )
 from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap, bounds_of_columns
+from dplateau.estimators.stages import Stages, Watching, staged
 from dplateau.estimators.whitening import whitened_rows
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -77,6 +81,14 @@ _PARAMETERS = """
         Sparse rows are never whitened.
     compute_budget
         Most passes over the data; None: about ten seconds' worth.
+    checkpoints
+        So many models leave on the way, equally spaced (``staged_predict``); the certificate covers
+        all of them. Free where the plan's claim is composition's; otherwise they cost noise.
+    early_stopping
+        "released": looks at each checkpoint with ``public_validation``, stops after two without a
+        better score and keeps the best. The certificate stays that of the steps planned.
+    public_validation
+        A pair (X, y) of public records, none of them private, for ``early_stopping``.
     random_state
         None draws noise from a secure generator. Anything else makes the fit repeatable, which is
         not private, and warns.
@@ -93,6 +105,9 @@ _ATTRIBUTES = """
         The noisy weights, in the units of X.
     certificate_, plan_, row_map_
         What is proved about the fit, what was run and why, and how rows are brought to the bounds.
+    staged_weights_, validation_scores_
+        With ``checkpoints``: (coef_, intercept_) of every stage; and with ``early_stopping`` the
+        score of each on the public records.
     n_features_in_, feature_names_in_, classes_
         The columns, and the classes of a classifier.
 
@@ -116,6 +131,8 @@ class PrivateLinearModel(BaseEstimator):
     coef_: FloatArray
     intercept_: Any
     n_features_in_: int
+    staged_weights_: list[tuple[Any, Any]]
+    validation_scores_: list[float]
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete the docstring with the parameters of all bases, which are all by keyword."""
@@ -139,6 +156,9 @@ class PrivateLinearModel(BaseEstimator):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         verbose: Any = 0,
@@ -154,6 +174,9 @@ class PrivateLinearModel(BaseEstimator):
         self.algorithm = algorithm
         self.whitening = whitening
         self.compute_budget = compute_budget
+        self.checkpoints = checkpoints
+        self.early_stopping = early_stopping
+        self.public_validation = public_validation
         self.random_state = random_state
         self.safe_noise = safe_noise
         self.verbose = verbose
@@ -181,7 +204,10 @@ class PrivateLinearModel(BaseEstimator):
         slots = self._slots(features.shape[0])
         low, high = bounds_of_columns(self.feature_bounds, features.shape[1])
         task = self._task(targets)
-        chosen = self._planned(slots, features, task)
+        self._check_stages()
+        chosen, stages = self._planned(slots, features, task), None
+        if self.checkpoints is not None:
+            chosen, stages = staged(chosen, self.checkpoints)
         for doubt in (*self._undeclared(), *chosen.doubts):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
         row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
@@ -195,6 +221,7 @@ class PrivateLinearModel(BaseEstimator):
                 randomness,
             )
             row_map = dataclasses.replace(row_map, whitening=whitening)
+            watching = None if stages is None else self._watching(stages, row_map)
             weights = train(
                 chosen.run,
                 chosen.loss,
@@ -204,6 +231,7 @@ class PrivateLinearModel(BaseEstimator):
                 clip=chosen.clip,
                 randomness=randomness,
                 progress=progress_of(self.verbose, type(self).__name__, chosen.run),
+                on_checkpoint=watching,
             )
         self.plan_ = chosen
         self.row_map_ = row_map
@@ -213,13 +241,73 @@ class PrivateLinearModel(BaseEstimator):
                 *chosen.gradients.assumptions,
                 about_sizes(self.n_public, slots, chosen.run.neighbors),
                 *about_rows(features.dtype, randomness),
+                *((PUBLIC_VALIDATION,) if self.early_stopping is not None else ()),
                 *self._more_assumptions(),
             ),
         )
         whole = released(chosen.moments, gradients)
         # Whoever knows the seed can subtract the noise; plan_.certificate says what it would cost.
         self.certificate_ = whole if randomness.private else whole.without_claim(SEEDED)
-        self._keep(*row_map.in_original_units(weights))
+        if watching is None:
+            self._keep(*row_map.in_original_units(weights))
+            return
+        models = [self._at(w, row_map) for w in watching.stages.weights(watching.path)]
+        self.staged_weights_ = [(model.coef_, model.intercept_) for model in models]
+        self.coef_, self.intercept_ = self.staged_weights_[watching.best]
+        if watching.score is not None:
+            self.validation_scores_ = watching.scores
+
+    def staged_predict(self, X: Any) -> Iterator[Any]:
+        """Yield the predictions of every model that left on the way, as boosting has it."""
+        for model in self._staged():
+            yield model.predict(X)
+
+    def _staged(self) -> Iterator[Any]:
+        """Yield a copy of this estimator for every stage, with that stage's weights."""
+        check_is_fitted(self)
+        if self.checkpoints is None:
+            raise InvalidInput(
+                f"{type(self).__name__} was fitted without stages: pass checkpoints=5 or so, which "
+                "are then part of what leaves and of its certificate"
+            )
+        for coef, intercept in self.staged_weights_:
+            model = copy.copy(self)
+            model.coef_, model.intercept_ = coef, intercept
+            yield model
+
+    def _at(self, weights: FloatArray, row_map: RowMap) -> Any:
+        """Return a copy of this estimator with these weights of the run."""
+        model = copy.copy(self)
+        model.row_map_ = row_map
+        model._keep(*row_map.in_original_units(weights))
+        return model
+
+    def _check_stages(self) -> None:
+        """Refuse to stop by what is not public, or by nothing."""
+        if self.early_stopping is None:
+            if self.public_validation is not None:
+                raise InvalidInput(
+                    "public_validation is for early_stopping='released'; pass both, or neither"
+                )
+            return
+        checks.choice("early_stopping", self.early_stopping, ("released",))
+        if self.checkpoints is None or self.public_validation is None:
+            raise InvalidInput(
+                "early_stopping='released' looks at checkpoints with public data: pass "
+                "checkpoints=... and public_validation=(X, y); a score on private records would be "
+                "one more release"
+            )
+        if not isinstance(self.public_validation, tuple | list) or len(self.public_validation) != 2:
+            raise InvalidInput(
+                f"public_validation is a pair (X, y); got {type(self.public_validation).__name__}"
+            )
+
+    def _watching(self, stages: Stages, row_map: RowMap) -> Watching:
+        """Return what takes the checkpoints: with public records it scores each stage."""
+        if self.early_stopping is None:
+            return Watching(stages, None)
+        known, truth = self.public_validation
+        return Watching(stages, lambda w: float(self._at(w, row_map).score(known, truth)))
 
     @abstractmethod
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
