@@ -105,7 +105,8 @@ def test_every_public_name_is_in_the_reference(pages: dict[Path, Page]) -> None:
 
 
 def test_every_picture_is_in_the_gallery() -> None:
-    gallery = (ROOT / "docs/gallery.md").read_text(encoding="utf-8")
+    pages = ("gallery.md", "reproduce.md")
+    gallery = "".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
     pictures = sorted(path.name for path in (ROOT / "docs/images").glob("*.png"))
     assert [name for name in pictures if name not in gallery] == []
 

@@ -9,9 +9,10 @@ import pytest
 
 from dplateau import Ball, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, OnePassSGD
 from dplateau.algorithms import Cyclic, FullBatch, Poisson, RandomStop, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import conditions as ask
 from dplateau.bounds.base import Bound, Witness
-from dplateau.bounds.conditions import Condition, equal_steps, first_unmet, loss_of
+from dplateau.bounds.conditions import Condition, first_unmet
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.curves import GaussianCurve
 from dplateau.errors import NotApplicable

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from dplateau import InvalidInput, LossGeometry, NoisyGD, NoisySGD, certify, compare
+from dplateau import (
+    Body,
+    InvalidInput,
+    LossGeometry,
+    NoisyGD,
+    NoisySGD,
+    calibrate,
+    certify,
+    compare,
+    epsilon_over_steps,
+    noise_needed,
+    per_record,
+)
 from dplateau.bounds.registry import BOUNDS, HISTORICAL, bound_named
+from dplateau.certificates.certify import ask
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 RIDGE = NoisyGD(
@@ -81,9 +95,9 @@ def test_unknown_bounds_are_refused() -> None:
 
 @pytest.mark.parametrize("delta", [1.0, -1e-5, 1.5, math.nan, math.inf, True, "1e-5", None])
 def test_refused_deltas(delta: Any) -> None:
-    for ask in (certify, compare):
+    for asked in (certify, compare):
         with pytest.raises(InvalidInput, match=r"^delta must be (a real number|at least 0 and)"):
-            ask(RIDGE, delta)
+            asked(RIDGE, delta)
 
 
 def test_the_table_as_data_and_text() -> None:
@@ -98,7 +112,8 @@ def test_the_table_as_data_and_text() -> None:
     assert len(text.splitlines()) == 1 + len(answers) + 2 + len(found.refusals)
     assert f"{found.best.epsilon:.6g}" in text.splitlines()[1]
     page = found._repr_html_()
-    assert page.count("<tr>") == len(found.rows) + 1
+    answers = [row for row in found.rows if row.reason is None]
+    assert page.count("<tr>") == len(answers) + len(found.refusals) + 2  # and two heads
     assert "'last'" not in page, "quotes are escaped"
     frame = found.to_frame()
     assert frame.loc[found.best.bound, "epsilon"] == found.best.epsilon
@@ -110,3 +125,37 @@ def test_a_run_without_loss_is_accounted_by_composition() -> None:
     assert certify(run, 1e-5).claimed_epsilon == pytest.approx(
         certify(run.replace(release="all"), 1e-5).claimed_epsilon
     )
+
+
+def test_what_is_no_run_is_refused_in_words() -> None:
+    from dplateau.audit import lower_bound, search_adversary, worst_case_pair
+
+    wrong: Any = {}
+    asked: list[Callable[[], object]] = [
+        lambda: certify(wrong, 1e-5),
+        lambda: compare(wrong, 1e-5),
+        lambda: calibrate(wrong, 1.0, 1e-5),
+        lambda: noise_needed(wrong, 1.0, 1e-5),
+        lambda: per_record(wrong, 1e-5),
+        lambda: epsilon_over_steps(wrong, 1e-5, [1, 2]),
+        lambda: lower_bound(wrong, 1e-5),
+        lambda: search_adversary(wrong, 1e-5),
+        lambda: worst_case_pair(wrong),
+    ]
+    for question in asked:
+        with pytest.raises(InvalidInput, match=r"a run is needed, such as NoisyGD\(\.\.\.\).*dict"):
+            question()
+
+
+def test_long_sampled_runs_take_no_memory_for_their_steps() -> None:
+    run = NoisySGD(n=1000, batch_size=10, steps=10**18, noise_multiplier=1.0, release="last")
+    assert run.epochs == 1e16
+    assert run.lowest_rate == 0.01
+    assert bound_named("gdp_composition").refusal(run) is not None
+    # Steps that differ are gone through one by one, and only so many.
+    rough = run.replace(
+        learning_rate=1.0, domain=Body(1.0), loss=LossGeometry(lipschitz=1.0, convex=True)
+    )
+    reason = ask(bound_named("every_batch"), rough, 1e-5).reason
+    assert reason is not None
+    assert "one by one, up to 10000000; yours: 1000000000000000000" in reason

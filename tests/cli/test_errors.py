@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +149,80 @@ def test_interruptions_end_quietly(
     with pytest.raises(SystemExit, match="130"):
         cli.main(["account"])
     assert capsys.readouterr().err == "dplateau: interrupted; nothing was written\n"
+
+
+# Presses Ctrl-C when a module is looked for, and then lets the command go on as a user's would.
+PRESSED = """
+import os, signal, sys
+class Press:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+from dplateau.cli import main
+main({words!r})
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "dplateau.cli.train", "scipy", "dplateau.bounds"])
+def test_an_interruption_while_modules_load_is_said(module: str, tmp_path: Path) -> None:
+    words = [*sgd(), "-o", "certificate.json"]
+    command = [sys.executable, "-c", PRESSED.format(module=module, words=words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 130
+    assert done.stderr == "dplateau: interrupted; nothing was written\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_says_what_was_written_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dplateau.cli import show
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(show, "show_certificate", stopped)
+    done = here(*sgd(), "-o", "certificate.json", folder=tmp_path)
+    assert done.returncode == 130
+    assert done.stderr == "dplateau: interrupted; written before: certificate.json\n"
+
+
+# --- numbers that nobody would mean --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("noise", ["1e-200", "1e-300"])
+@pytest.mark.parametrize("algorithm", ["gd", "sgd", "cyclic", "one-pass"])
+def test_next_to_no_noise_is_refused_in_one_line(algorithm: str, noise: str) -> None:
+    batches = [] if algorithm == "gd" else ["--batch-size", "10"]
+    length = [] if algorithm == "one-pass" else ["--steps", "100"]
+    noise_and_rest = ["--noise-multiplier", noise, "--release", "last", "--delta", "1e-5"]
+    done = here("account", algorithm, "--n", "1000", *batches, *length, *noise_and_rest)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "beyond double precision" in done.stderr
+    assert "use more noise" in done.stderr
+
+
+HIDING = ["--learning-rate", "1", "--l2", "0.1", "--lipschitz", "1", "--smoothness", "0.25"]
+ROUGH = ["--learning-rate", "1", "--diameter", "1", "--lipschitz", "1"]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [
+        ("gd", HIDING),
+        ("gd", ROUGH),
+        ("cyclic", HIDING),
+        ("cyclic", [*HIDING, "--order", "reshuffle"]),
+        ("langevin", ROUGH),
+    ],
+)
+def test_runs_of_any_length_have_an_answer(algorithm: str, more: list[str]) -> None:
+    batches = ["--batch-size", "10"] if algorithm == "cyclic" else []
+    noise = [] if algorithm == "langevin" else ["--noise-multiplier", "1"]
+    length = ["--steps", str(10**18), "--release", "last", "--delta", "1e-5"]
+    done = here("account", algorithm, "--n", "1000", *batches, *noise, *length, *more, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["claimed_epsilon"] > 0

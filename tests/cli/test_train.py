@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from pathlib import Path
 
@@ -61,12 +62,26 @@ def test_a_table_becomes_a_private_model(
     assert sorted(path.name for path in out.iterdir()) == [
         "certificate.json",
         "model.json",
+        "report.html",
         "report.txt",
     ]
     found = json.loads((out / "certificate.json").read_text())
     assert verify(found).ok
     assert Certificate.from_dict(found).run.n == 4000
     assert "Exact accuracy on the public test rows" in (out / "report.txt").read_text()
+    # The claim is about this very model: its file's hash is in the certificate and on the page.
+    model = (out / "model.json").read_bytes()
+    stated = hashlib.sha256(model).hexdigest()
+    certificate = json.loads((out / "certificate.json").read_text())
+    assert certificate["content"]["files"] == {"model.json": stated}
+    assert stated in (out / "report.html").read_text()
+    assert run("verify", out / "certificate.json") == 0
+    assert "model.json: the one that the claim is about" in capsys.readouterr().out
+    (out / "model.json").write_bytes(model + b" ")
+    assert run("verify", out / "certificate.json", "--json") == 1
+    verdict = json.loads(capsys.readouterr().out)
+    assert not verdict["ok"]
+    assert verdict["problem"] == "files: model.json is not the file that the claim is about"
     assert run("predict", out / "model.json", test, "-o", tmp_path / "guess.csv") == 0
     guesses = (tmp_path / "guess.csv").read_text().splitlines()
     assert guesses[0] == "income"

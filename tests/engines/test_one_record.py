@@ -166,7 +166,7 @@ def test_the_sum_does_not_depend_on_order_tiles_or_threads(
     data = ArrayRecords(form(rows), targets, Terms(loss, 1.0, None))
     assert np.array_equal(data.units(weights, rng.permutation(n)), expected)
     monkeypatch.setattr(records, "THREAD_BYTES", 1)
-    monkeypatch.setattr(records, "_processors", lambda: 5)
+    monkeypatch.setattr(records, "processors", lambda: 5)
     monkeypatch.setattr(records, "TILE_BYTES", 37 * 8 * 11)
     assert np.array_equal(units(rng.permutation(n)), expected)
 

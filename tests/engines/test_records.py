@@ -29,7 +29,7 @@ def test_threads_and_blocks_do_not_change_the_sum(
         slopes = -targets / (1 + np.exp(targets * (features @ weights)))
     monkeypatch.setattr(records, "THREAD_BYTES", 1)
     monkeypatch.setattr(records, "ROWS_IN_PRODUCT", 100)
-    monkeypatch.setattr(records, "_processors", lambda: 3)
+    monkeypatch.setattr(records, "processors", lambda: 3)
     data = ArrayRecords(features, targets, Terms(loss, 3.0, None))
     everything = data.gradient(weights, slice(None))
     np.testing.assert_allclose(everything, features.T @ slopes, atol=1e-10)

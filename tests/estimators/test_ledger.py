@@ -82,3 +82,15 @@ def test_another_unit_is_refused_before_training(book: Ledger) -> None:
     with book, pytest.raises(SpendRefused, match="by replace"):
         PrivateRidge(epsilon=1.0, neighbors="replace", **QUICK).fit(X, Y)
     assert statuses(book) == ["refused"]
+
+
+def test_worker_processes_pay_too_and_old_ones_do_not_go_on(book: Ledger) -> None:
+    from joblib import Parallel, delayed
+
+    model = PrivateRidge(epsilon=0.3, **QUICK)
+    Parallel(n_jobs=2)(delayed(model.fit)(X, Y) for _ in range(2))  # processes that stay
+    with book:
+        Parallel(n_jobs=2)(delayed(model.fit)(X, Y) for _ in range(2))
+        assert statuses(book) == ["spent", "spent"]
+    Parallel(n_jobs=2)(delayed(model.fit)(X, Y) for _ in range(2))
+    assert statuses(book) == ["spent", "spent"]

@@ -41,7 +41,7 @@ SAMPLED = NoisySGD(
 def test_stages_are_what_the_certificate_releases() -> None:
     model = PrivateLogisticRegression(**DECLARED, checkpoints=5).fit(X, Y)
     assert len(model.staged_weights_) == 5
-    np.testing.assert_array_equal(model.staged_weights_[-1][0], model.coef_)
+    np.testing.assert_array_equal(model.staged_weights_[-1]["coef_"], model.coef_)
     run = model.plan_.run
     assert isinstance(run.release, Checkpoints)
     assert run.average_last == 1
@@ -94,7 +94,7 @@ def test_public_records_stop_a_fit_and_choose_a_stage() -> None:
     scores = model.validation_scores_
     best = int(np.argmax(scores))
     assert len(scores) == len(model.staged_weights_) == min(12, best + 3)
-    np.testing.assert_array_equal(model.coef_, model.staged_weights_[best][0])
+    np.testing.assert_array_equal(model.coef_, model.staged_weights_[best]["coef_"])
     assert model.score(*PUBLIC) == max(scores)
     whole = PrivateLogisticRegression(**DECLARED, checkpoints=12).fit(X, Y)
     assert model.certificate_.claimed_epsilon == whole.certificate_.claimed_epsilon

@@ -362,3 +362,12 @@ def test_the_cheaper_filter_is_chosen_for_the_first_part() -> None:
 @given(value=st.floats(1e-12, 1e12))
 def test_what_people_read_is_rounded_up(value: float) -> None:
     assert value <= float(rounded_up(value)) <= value * (1 + 1.1e-3)
+
+
+@pytest.mark.parametrize("chosen", [GaussianFilter(), RenyiFilter(order=8.0), PureFilter()])
+def test_costs_are_rounded_up_and_what_is_left_down(chosen: Filter) -> None:
+    amount = (math.pi / 3) ** 2
+    exact = math.sqrt(amount) if isinstance(chosen, GaussianFilter) else amount
+    cost, left = chosen.cost_words(amount).split()[1], chosen.left_words(amount).split()[1]
+    assert float(left) < exact < float(cost)
+    assert float(cost) - float(left) < 2e-3

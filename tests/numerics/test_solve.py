@@ -19,7 +19,6 @@ from dplateau.numerics.solve import (
     largest_where,
     log_add_exp,
     log_expm1,
-    round_down,
     round_up,
     smallest_integer,
     smallest_where,
@@ -29,16 +28,14 @@ from dplateau.numerics.solve import (
 class TestRounding:
     @settings(deadline=None)
     @given(st.floats(-1e300, 1e300), st.floats(0, 100))
-    def test_moves_outwards_and_not_far(self, value, ulps):
-        up, down = round_up(value, ulps), round_down(value, ulps)
-        assert down < value < up
+    def test_moves_up_and_not_far(self, value, ulps):
+        up = round_up(value, ulps)
+        assert value < up
         room = (ulps + 2) * np.finfo(float).eps * abs(value) + 1e-323
         assert up - value <= room
-        assert value - down <= room
 
     def test_infinities_stay(self):
         assert round_up(math.inf) == math.inf
-        assert round_down(-math.inf) == -math.inf
         assert round_up(np.array([1.0, 2.0])).shape == (2,)
 
     @settings(deadline=None)

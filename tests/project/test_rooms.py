@@ -44,7 +44,10 @@ ROOMS = (
     "onnx",
     "sampling",
     "plots",
+    "notebook",
+    "reproduce",
     "report",
+    "explore",
     "__init__",
     "cli",
     "__main__",
@@ -81,9 +84,12 @@ ONLY_IN = {
     "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
     "pyarrow": ("engines.sources", "tables"),
+    "ray": ("engines.cluster",),
     "torch": ("opacus",),
     "opacus": ("opacus",),
     "onnx": ("onnx",),
+    "starlette": ("explore.server",),
+    "uvicorn": ("explore.server",),
 }
 
 # All that these rooms may import from outside, the standard library apart.

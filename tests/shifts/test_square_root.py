@@ -10,6 +10,13 @@ import pytest
 from scipy.optimize import minimize
 
 from dplateau.ground.types import FloatArray
+from dplateau.reproduce.published_forms import (
+    corollary_3_7,
+    corollary_3_8,
+    corollary_3_9,
+    corollary_3_9_logarithm,
+    theorem_3_4,
+)
 from dplateau.shifts import (
     Chain,
     Linear,
@@ -21,13 +28,6 @@ from dplateau.shifts import (
     solve,
 )
 from dplateau.shifts.square_root import square_root_plan
-from published_forms import (
-    corollary_3_7,
-    corollary_3_8,
-    corollary_3_9,
-    corollary_3_9_logarithm,
-    theorem_3_4,
-)
 
 GOLDEN_C = [0.991089, 0.880936, 0.812292, 0.804958, 1.043981, 1.073827]
 GOLDEN_H = [0.181991, 0.218849, 0.163087, 0.280522, 0.244756, 0.000822]

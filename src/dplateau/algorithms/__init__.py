@@ -1,6 +1,6 @@
 """Descriptions of what runs: loss geometry, domains, noise, batches and the five algorithms."""
 
-from dplateau.algorithms.base import Run
+from dplateau.algorithms.base import Run, require_run
 from dplateau.algorithms.batches import (
     Batches,
     Cyclic,
@@ -67,5 +67,6 @@ __all__ = [
     "Scheme",
     "refuse_batches",
     "refuse_release",
+    "require_run",
     "run_from_dict",
 ]

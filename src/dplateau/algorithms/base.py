@@ -98,8 +98,8 @@ class Run:
 
     n: int
     batches: Batches
-    divisor: Given
-    duration: Given
+    divisor: Given[float]
+    duration: Given[float]
     learning_rate: PerStep | None
     l2: float
     domain: Domain | None
@@ -108,7 +108,7 @@ class Run:
     momentum: float
     momentum_kind: MomentumKind
     average_last: int
-    noise: Given
+    noise: Given[PerStep]
     noise_kind: NoiseKind
     neighbors: Neighbors
     release: Release
@@ -265,13 +265,11 @@ class Run:
     def batch_size(self) -> float:
         """Return b, the public constant that every step divides by."""
         value = self.divisor.value
-        assert not isinstance(value, Schedule)
         return value if self.divisor.name == "batch_size" else tidy(value * self.n)
 
     @property
     def _share(self) -> float:
         value = self.divisor.value
-        assert not isinstance(value, Schedule)
         return value if self.divisor.name == "sampling_rate" else value / self.n
 
     @property
@@ -309,6 +307,13 @@ class Run:
         return values_over(self.sampling_rate, self.steps)
 
     @property
+    def lowest_rate(self) -> float:
+        """Return the least of these shares, without a list that is as long as the run."""
+        if isinstance(self.batches, Poisson) and isinstance(self.batches.rate, Schedule):
+            return min(rate for rate, _ in self.batches.rate.blocks)
+        return self.sampling_rate
+
+    @property
     def batches_per_epoch(self) -> int:
         """Return ceil(n / b), the number of batches of one pass in order."""
         match self.batches:
@@ -322,8 +327,10 @@ class Run:
     @property
     def epochs(self) -> float:
         """Return the expected number of passes over the data: T b / n, or the sum of the rates."""
+        if isinstance(self.batches, Poisson) and isinstance(self.batches.rate, Schedule):
+            return math.fsum(rate * count for rate, count in self.batches.rate.blocks)
         if self.has_own_rate:
-            return float(self.sampling_rates().sum())
+            return self.steps * self.sampling_rate
         return self.steps * self.batch_size / self.n
 
     @property
@@ -380,7 +387,7 @@ class Run:
 
     def parameters(self) -> dict[str, Any]:
         """Return the constructor's arguments, as stated by the user."""
-        found: dict[str, Any] = {
+        stated: dict[str, Any] = {
             "n": self.n,
             self.divisor.name: self.divisor.value,
             self.duration.name: self.duration.value,
@@ -401,25 +408,25 @@ class Run:
             "average_last": (self.average_last, 1),
             "group_size": (self.group_size, 1),
         }
-        found |= {name: value for name, (value, usual) in extra.items() if value != usual}
+        stated |= {name: value for name, (value, usual) in extra.items() if value != usual}
         match self.batches:
             case FullBatch():
-                del found["batch_size"]
+                del stated["batch_size"]
             case Poisson(rate=rate):
-                found |= {"sampling_rate": rate} if self.has_own_rate else {}
-                found["sampling"] = "poisson"
+                stated |= {"sampling_rate": rate} if self.has_own_rate else {}
+                stated["sampling"] = "poisson"
             case FixedSize():
-                found["sampling"] = "fixed"
+                stated["sampling"] = "fixed"
             case Cyclic(order=order):
-                found["order"] = order
+                stated["order"] = order
             case OnePass():
-                del found[self.duration.name]
+                del stated[self.duration.name]
             case _ as unknown:
                 refuse_batches(unknown)
         if self.inverse_temperature is not None:
-            del found[self.noise.name], found["noise_kind"]
-            found["inverse_temperature"] = self.inverse_temperature
-        return found
+            del stated[self.noise.name], stated["noise_kind"]
+            stated["inverse_temperature"] = self.inverse_temperature
+        return stated
 
     def replace(self, **changes: Any) -> Run:
         """Return a copy with some arguments changed; a stated alternative replaces the old one.
@@ -429,12 +436,12 @@ class Run:
         >>> run.replace(steps=20).steps
         20
         """
-        found = self.parameters()
+        stated = self.parameters()
         for group in ALTERNATIVES:
-            stated_once = sum(name in found for name in group) == 1
+            stated_once = sum(name in stated for name in group) == 1
             if stated_once and any(name in changes for name in group):
-                found = {name: value for name, value in found.items() if name not in group}
-        return CONSTRUCTORS[self.kind](**{**found, **changes})
+                stated = {name: value for name, value in stated.items() if name not in group}
+        return CONSTRUCTORS[self.kind](**{**stated, **changes})
 
     @classmethod
     def from_dp_event(
@@ -459,15 +466,15 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description: the constructor's arguments and the algorithm's name."""
-        found: dict[str, Any] = {"algorithm": self.kind}
+        described: dict[str, Any] = {"algorithm": self.kind}
         for name, value in self.parameters().items():
             if isinstance(value, Schedule):
-                found[name] = value.to_json()
+                described[name] = value.to_json()
             elif isinstance(value, LossGeometry | Checkpoints) or name == "domain":
-                found[name] = None if value is None else value.to_dict()
+                described[name] = None if value is None else value.to_dict()
             else:
-                found[name] = value
-        return {name: value for name, value in found.items() if value is not None}
+                described[name] = value
+        return {name: value for name, value in described.items() if value is not None}
 
     def __repr__(self) -> str:
         """Show the arguments that differ from nothing."""
@@ -475,9 +482,17 @@ class Run:
         return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-def fraction(value: PerStep) -> Fraction:
+def require_run(value: object) -> Run:
+    """Return ``value`` if it describes a run; whatever else was passed is refused in words."""
+    if not isinstance(value, Run):
+        raise InvalidInput(
+            f"a run is needed, such as NoisyGD(...) or NoisySGD(...); got {type(value).__name__}"
+        )
+    return value
+
+
+def fraction(value: float) -> Fraction:
     """Read a number as the decimal the user typed, so that 0.1 epochs of 1000/10 are 10 steps."""
-    assert not isinstance(value, Schedule)
     return Fraction(repr(value))
 
 

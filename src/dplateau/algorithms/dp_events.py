@@ -116,12 +116,12 @@ def _repeated(groups: list[_Steps], count: int) -> list[_Steps]:
 
 
 def _merged(groups: list[_Steps]) -> list[_Steps]:
-    found: list[_Steps] = []
+    merged: list[_Steps] = []
     for group in groups:
-        if found and found[-1].like(group):
-            group = replace(group, count=found.pop().count + group.count)
-        found.append(group)
-    return found
+        if merged and merged[-1].like(group):
+            group = replace(group, count=merged.pop().count + group.count)
+        merged.append(group)
+    return merged
 
 
 def _told(values: list[tuple[float, int]]) -> float | list[float]:

@@ -117,21 +117,21 @@ class LossGeometry:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constants that were given, JSON-ready (an infinite constant is left out)."""
-        found: dict[str, Any] = {"convex": self.convex}
+        described: dict[str, Any] = {"convex": self.convex}
         if math.isfinite(self.lipschitz):
-            found["lipschitz"] = self.lipschitz
+            described["lipschitz"] = self.lipschitz
         if math.isfinite(self.smoothness):
-            found["smoothness"] = self.smoothness
+            described["smoothness"] = self.smoothness
         if self.strong_convexity:
-            found["strong_convexity"] = self.strong_convexity
+            described["strong_convexity"] = self.strong_convexity
         if self.holder is not None:
             pairs = [list(pair) for pair in self.holders]
-            found["holder"] = pairs[0] if len(pairs) == 1 else pairs
+            described["holder"] = pairs[0] if len(pairs) == 1 else pairs
         if self.dissipativity is not None:
-            found["dissipativity"] = list(self.dissipativity)
+            described["dissipativity"] = list(self.dissipativity)
         if self.saddle:
-            found["saddle"] = True
-        return found
+            described["saddle"] = True
+        return described
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> LossGeometry:

@@ -87,15 +87,15 @@ class Checkpoints:
         self.check(steps)
         if self.every is not None:
             whole, left = divmod(steps, self.every)
-            found = [(self.every, whole), (left, 1)]
+            stretches = [(self.every, whole), (left, 1)]
         elif self.last is not None:
-            found = [(steps - self.last + 1, 1), (1, self.last - 1)]
+            stretches = [(steps - self.last + 1, 1), (1, self.last - 1)]
         else:
             assert self.at is not None
             ends = [0, *self.at, *([] if self.at[-1] == steps else [steps])]
-            found = [(stop - start, 1) for start, stop in pairwise(ends)]
+            stretches = [(stop - start, 1) for start, stop in pairwise(ends)]
         joined: list[tuple[int, int]] = []
-        for length, count in found:
+        for length, count in stretches:
             if joined and joined[-1][0] == length:
                 joined[-1] = (length, joined[-1][1] + count)
             elif length and count:
@@ -104,12 +104,12 @@ class Checkpoints:
 
     def times(self, steps: int) -> list[int]:
         """Return after how many steps an iterate leaves; the last one always does."""
-        found: list[int] = []
+        reached: list[int] = []
         done = 0
         for length, count in self.segments(steps):
-            found += range(done + length, done + length * count + 1, length)
+            reached += range(done + length, done + length * count + 1, length)
             done += length * count
-        return found
+        return reached
 
     def to_dict(self) -> dict[str, Any]:
         """Return the checkpoints as JSON-ready data."""

@@ -15,7 +15,8 @@ from typing import Literal
 
 import numpy as np
 
-from dplateau.algorithms import Run
+from dplateau.algorithms import Run, require_run
+from dplateau.algorithms.stated import loss_of
 from dplateau.audit.chains import Always, Once, Periodic, Reshuffled, Shuffled
 from dplateau.audit.final_law import enclose
 from dplateau.audit.lower_bounds import (
@@ -96,12 +97,12 @@ def search_adversary(
     if effort not in BUDGETS:
         raise InvalidInput(f"effort must be one of {', '.join(BUDGETS)}; got {effort!r}")
     search = _Search(delta, BUDGETS[effort])
-    for problem in problems_of(run, delta, limit_drift=limit, position=position):
+    for problem in problems_of(require_run(run), delta, limit_drift=limit, position=position):
         search.try_problem(problem, free=True)
-    found = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
-    for room in found:
+    open_rooms = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
+    for room in open_rooms:
         if room.drifts and run.loss is not None:
-            search.explore(room, BUDGETS[effort] / len(found))
+            search.explore(room, BUDGETS[effort] / len(open_rooms))
     return search.best()
 
 
@@ -163,9 +164,9 @@ class _Search:
             for neighbor in _moves(room, plain, choice, size):
                 if self._left <= 0:
                     return
-                found = self._score(room, plain, neighbor)
-                if found > value + _WORTHWHILE * abs(value):
-                    value, choice, improved = found, neighbor, True
+                score = self._score(room, plain, neighbor)
+                if score > value + _WORTHWHILE * abs(value):
+                    value, choice, improved = score, neighbor, True
                     break
             size = size if improved else size / 4
 
@@ -194,24 +195,22 @@ def _price(problem: WalkProblem) -> float:
 
 def _strengths(room: Room, plain: WalkProblem) -> list[float]:
     """Return curvatures worth trying: enough to wipe out the past, half of it, a repulsion."""
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     rate = _rate(room)
     wipe = min(float(np.min(plain.contraction)) / rate, room.smoothness)
-    found = [wipe, wipe / 2]
+    strengths = [wipe, wipe / 2]
     if not loss.convex:
-        found += [-min(room.smoothness, 1 / rate), -min(room.smoothness, 0.2 / rate)]
+        strengths += [-min(room.smoothness, 1 / rate), -min(room.smoothness, 0.2 / rate)]
     elif room.smoothness * rate > 1.5:
         # Steps so long that they overshoot.
-        found.append(min(room.smoothness, 1.9 / rate))
-    return found
+        strengths.append(min(room.smoothness, 1.9 / rate))
+    return strengths
 
 
 def _rate(room: Room) -> float:
     """Return the largest learning rate."""
     step = np.asarray(scales(room.run)[1])
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     return float(np.max(step)) * room.run.batch_size / loss.lipschitz
 
 
@@ -235,8 +234,7 @@ def _seeds(room: Room, plain: WalkProblem, delta: float) -> Iterator[Choice]:
 
 
 def _wall_seeds(room: Room, noise: float, delta: float) -> Iterator[Choice]:
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     wall = noise**2 * math.log(1 / delta) / (2 * (room.upper - room.lower))
     unit = _rate(room) * loss.lipschitz
     for drift in (-0.6 * wall, -1.5 * noise, -2 * wall, 0.5 * wall):
@@ -246,8 +244,7 @@ def _wall_seeds(room: Room, noise: float, delta: float) -> Iterator[Choice]:
 def _moves(room: Room, plain: WalkProblem, choice: Choice, size: float) -> Iterator[Choice]:
     """Yield the neighbors of a choice, a move of ``size`` away."""
     noise = float(np.mean(plain.noise_std))
-    loss = room.run.loss
-    assert loss is not None
+    loss = loss_of(room.run)
     others, unit = room.fitted(choice.others), _rate(room) * loss.lipschitz
     grow = 2.0**size
     reach = (room.upper - room.lower) / 4 if room.bounded else 4 * noise

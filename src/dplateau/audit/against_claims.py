@@ -15,7 +15,7 @@ from dplateau.audit.problems import LowerBound, WalkProblem
 from dplateau.certificates import Certificate, epsilon_over_steps
 from dplateau.errors import NotApplicable
 from dplateau.ground.sealed import AUDIT, Stamp, seal
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 _EXACT = 1 + 1e-6
 
 
-@dataclass(frozen=True)
-class Tightness:
+@dataclass(frozen=True, repr=False)
+class Tightness(Shown):
     """A claim, what is proved to be needed, and the problem that proves it.
 
     ``limit`` says that other records were taken in the limit of many of them at the same sampling
@@ -129,9 +129,9 @@ class TightnessOverSteps:
     def ratio(self) -> FloatArray:
         """The claim over the lower bound at each number of steps (infinite without one)."""
         known = self.lower > 0
-        found: FloatArray = np.full(self.lower.shape, math.inf)
-        found[known] = self.upper[known] / self.lower[known]
-        return found
+        ratios: FloatArray = np.full(self.lower.shape, math.inf)
+        ratios[known] = self.upper[known] / self.lower[known]
+        return ratios
 
 
 def tightness_over_steps(
@@ -152,13 +152,13 @@ def tightness_over_steps(
     array([1., 1., 1.])
     """
     curve = epsilon_over_steps(run, delta, steps)
-    found: list[LowerBound | None] = []
+    lowest: list[LowerBound | None] = []
     for count in curve.steps.tolist():
         try:
             shorter = run.replace(steps=count)
-            found.append(search_adversary(shorter, delta, effort=effort, limit=limit))
+            lowest.append(search_adversary(shorter, delta, effort=effort, limit=limit))
         except NotApplicable:
-            found.append(None)
+            lowest.append(None)
         if tick is not None:
             tick()
     best = np.argmin([line.epsilon for line in curve.bounds], axis=0)
@@ -167,9 +167,9 @@ def tightness_over_steps(
         delta=curve.delta,
         steps=curve.steps,
         upper=curve.best,
-        lower=np.array([0.0 if bound is None else bound.epsilon for bound in found]),
+        lower=np.array([0.0 if bound is None else bound.epsilon for bound in lowest]),
         bounds=tuple(curve.bounds[index].bound for index in best),
-        problems=tuple(None if bound is None else bound.problem for bound in found),
+        problems=tuple(None if bound is None else bound.problem for bound in lowest),
     )
 
 
@@ -262,7 +262,7 @@ def findings_against(
 ) -> Findings:
     """Search for an exact adversary of a claim whose re-derivation is known."""
     try:
-        found = search_adversary(certificate.run, certificate.claimed_delta, effort=effort)
+        attack = search_adversary(certificate.run, certificate.claimed_delta, effort=effort)
     except NotApplicable as reason:
         return Findings(certificate, verification, None, str(reason))
-    return Findings(certificate, verification, found, None)
+    return Findings(certificate, verification, attack, None)

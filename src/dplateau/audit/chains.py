@@ -169,9 +169,9 @@ def inclusion_from_dict(found: dict[str, Any]) -> Inclusion:
 
 def active_steps(pattern: Pattern, steps: int) -> BoolArray:
     """Return, for each of ``steps`` steps, whether the record takes part."""
-    found = np.zeros(steps, dtype=np.bool_)
-    found[pattern.active()] = True
-    return found
+    active = np.zeros(steps, dtype=np.bool_)
+    active[pattern.active()] = True
+    return active
 
 
 def takes_part(pattern: Pattern, time: int) -> bool:
@@ -217,13 +217,13 @@ class Step:
     def images(self, states: FloatArray) -> list[tuple[float, FloatArray]]:
         """Return where the states go before the noise, with the probability of each branch."""
         pulls = self.pulls or (0.0,) * len(self.shifts)
-        found = []
+        images = []
         for shift, weight, pull in zip(self.shifts, self.weights, pulls, strict=True):
             moved = self.contraction * states + shift
             if pull:
                 moved = moved - pull * np.clip(states - self.center, -self.width, self.width)
-            found.append((weight, moved))
-        return found
+            images.append((weight, moved))
+        return images
 
 
 # A stretch of steps: (step, count) pairs in order, the whole run through ``repeats`` times.
@@ -294,8 +294,8 @@ class Chain:
 
     def constants(self) -> tuple[float, float, float, float]:
         """Return contraction, noise_std, drift and jump of a homogeneous chain."""
-        found = (self.contraction, self.noise_std, self.drift, self.jump)
-        numbers = tuple(value for value in found if not isinstance(value, tuple))
+        constants = (self.contraction, self.noise_std, self.drift, self.jump)
+        numbers = tuple(value for value in constants if not isinstance(value, tuple))
         if len(numbers) != 4:
             raise NotApplicable("the parameters of this walk change from step to step")
         return numbers
@@ -380,16 +380,16 @@ class Chain:
         """Return after how many steps everything repeats; None if it does not."""
         if not self.homogeneous:
             return None
-        found = 1
+        whole = 1
         for pattern in (self.inclusion, self.pull_when if self.pulled else ALWAYS):
             match pattern:
                 case Periodic(period, _):
-                    found = math.lcm(found, period)
+                    whole = math.lcm(whole, period)
                 case Always() | Bernoulli():
                     pass
                 case _:
                     return None
-        return found
+        return whole
 
 
 def as_per_step(values: Any) -> PerStep:
@@ -406,10 +406,10 @@ def _at(value: PerStep, time: int) -> float:
 
 
 def _run_lengths(steps: list[Step]) -> tuple[tuple[Step, int], ...]:
-    found: list[tuple[Step, int]] = []
+    lengths: list[tuple[Step, int]] = []
     for step in steps:
-        if found and found[-1][0] == step:
-            found[-1] = (step, found[-1][1] + 1)
+        if lengths and lengths[-1][0] == step:
+            lengths[-1] = (step, lengths[-1][1] + 1)
         else:
-            found.append((step, 1))
-    return tuple(found)
+            lengths.append((step, 1))
+    return tuple(lengths)

@@ -89,15 +89,15 @@ class ClampedLaw:
         from scipy.special import ndtr
 
         rule, chain, noise = self._rule, self._chain, step.noise_std
-        found = np.zeros((self._states.size, self._states.size))
+        matrix = np.zeros((self._states.size, self._states.size))
         count = rule.nodes.size
         heights = rule.weights / (noise * math.sqrt(2 * math.pi))
         for weight, centers in step.images(self._states):
             z = (rule.nodes - centers[:, None]) / noise
-            found[:, :count] += weight * (np.exp(-0.5 * np.square(z)) * heights)
-            found[:, count] += weight * ndtr((chain.lower - centers) / noise)
-            found[:, count + 1] += weight * ndtr((centers - chain.upper) / noise)
-        return _drop(found)
+            matrix[:, :count] += weight * (np.exp(-0.5 * np.square(z)) * heights)
+            matrix[:, count] += weight * ndtr((chain.lower - centers) / noise)
+            matrix[:, count + 1] += weight * ndtr((centers - chain.upper) / noise)
+        return _drop(matrix)
 
     def _advance(self, occupied: FloatArray, stretch: Stretch) -> FloatArray:
         """Push the weights through a stretch of steps."""

@@ -100,8 +100,8 @@ def wall_probability(chain: Chain) -> float:
     up = chain.upper - max(ends) - slack
     down = min(ends) - chain.lower - slack
     toward, away = (up, down) if jump >= 0 else (down, up)
-    found = _leave(chain, abs(jump), std, toward) + _leave(chain, 0.0, std, away)
-    return min(1.0, found)
+    chance = _leave(chain, abs(jump), std, toward) + _leave(chain, 0.0, std, away)
+    return min(1.0, chance)
 
 
 def _leave(chain: Chain, jump: float, std: float, room: float) -> float:
@@ -191,10 +191,10 @@ def _possible_steps(chain: Chain, time: int) -> list[Step]:
 
 def _grown(moments: FloatArray, choices: list[list[Term]]) -> FloatArray:
     """Return the logarithms of the moments after a step (the worst of several possible ones)."""
-    found = [
+    grown = [
         np.logaddexp.reduce([push + power * moments for push, power in terms]) for terms in choices
     ]
-    worst: FloatArray = np.max(found, axis=0)
+    worst: FloatArray = np.max(grown, axis=0)
     return worst
 
 
@@ -202,19 +202,19 @@ def _terms(step: Step, slopes: FloatArray, side: float) -> list[Term]:
     """Return the (log factor, power) pairs whose sum bounds the moment after a step."""
     heat = np.square(slopes * step.noise_std) / 2
     pulls = step.pulls or (0.0,) * len(step.shifts)
-    found: list[Term] = []
+    terms: list[Term] = []
     for shift, weight, pull in zip(step.shifts, step.weights, pulls, strict=True):
         base = heat + math.log(weight)
         outer = side * shift - (pull * step.width if pull else 0.0)
-        found.append((base + slopes * outer, step.contraction))
+        terms.append((base + slopes * outer, step.contraction))
         if 0 < pull <= step.contraction:
             inner = side * (shift + pull * step.center)
-            found.append((base + slopes * inner, step.contraction - pull))
+            terms.append((base + slopes * inner, step.contraction - pull))
         elif pull > 0:
             edges = np.array([step.center - step.width, step.center + step.width])
             ends = step.contraction * edges + shift - pull * (edges - step.center)
-            found.append((base + slopes * float(np.max(side * ends)), 0.0))
-    return found
+            terms.append((base + slopes * float(np.max(side * ends)), 0.0))
+    return terms
 
 
 # ---- any noise: rounding ------------------------------------------------------------------------
@@ -354,8 +354,8 @@ class RoundedLaw:
 
 def _survival(step: Step, states: FloatArray, points: FloatArray, kind: NoiseKind) -> FloatArray:
     """Return P(c x + shift + noise > y) for each state x (rows) and point y (columns)."""
-    found = np.zeros((states.size, points.size))
+    survival = np.zeros((states.size, points.size))
     for weight, centers in step.images(states):
         z = (points - centers[:, None]) / step.noise_std
-        found += weight * noise_survival(z, kind)
-    return found
+        survival += weight * noise_survival(z, kind)
+    return survival

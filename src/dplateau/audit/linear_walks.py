@@ -364,11 +364,11 @@ def bernoulli_cumulants(rate: float) -> FloatArray:
     [0.5, 0.125, 0.0]
     """
     inverse = [1 / math.factorial(m) for m in range(_ORDER + 1)]
-    found = [0.0]
+    cumulants = [0.0]
     for m in range(1, _ORDER + 1):
-        mixed = math.fsum(k * found[k] * inverse[m - k] for k in range(1, m))
-        found.append(rate * (inverse[m] - mixed / m))
-    return np.array(found)
+        mixed = math.fsum(k * cumulants[k] * inverse[m - k] for k in range(1, m))
+        cumulants.append(rate * (inverse[m] - mixed / m))
+    return np.array(cumulants)
 
 
 class RidgeLaw:
@@ -468,18 +468,18 @@ class RidgeLaw:
         offset = points - self.mean
         inside = (offset >= -self._below) & (offset <= self._above)
         near = offset[inside]
-        found = np.empty(near.shape)
+        tails = np.empty(near.shape)
         rows = max(1, _BLOCK // self._frequencies.size)
         for first in range(0, near.size, rows):
             part = near[first : first + rows]
             waves = np.exp(np.multiply.outer(-1j * part, self._frequencies))
-            found[first : first + rows] = 0.5 + np.imag(waves @ self._terms)
+            tails[first : first + rows] = 0.5 + np.imag(waves @ self._terms)
         # A threshold moved by e moves each term by at most e times its frequency.
         moved = self._mean_error + 4 * UNIT * (abs(self.mean) + np.abs(near))
         error = self._absolute + moved * self._phase_size
         lower, upper = np.zeros(points.shape), np.ones(points.shape)
-        lower[inside] = np.clip(found - error, 0.0, 1.0)
-        upper[inside] = np.clip(found + error, 0.0, 1.0)
+        lower[inside] = np.clip(tails - error, 0.0, 1.0)
+        upper[inside] = np.clip(tails + error, 0.0, 1.0)
         lower[offset < -self._below] = 1 - 2 * _OUTSIDE - UNIT
         upper[offset > self._above] = 2 * _OUTSIDE
         return TailBracket.between(points, lower, upper)
@@ -487,10 +487,10 @@ class RidgeLaw:
 
 def _centered_factors(phase: FloatArray, rate: float, counts: FloatArray) -> ComplexArray:
     """Return E exp(i phase (I - rate)) to the power counts, without loss for high powers."""
-    found: ComplexArray
+    factors: ComplexArray
     if np.all(counts == 1):
-        found = (1 - rate + rate * np.exp(1j * phase)) * np.exp(-1j * rate * phase)
-        return found
+        factors = (1 - rate + rate * np.exp(1j * phase)) * np.exp(-1j * rate * phase)
+        return factors
     sine = np.sin(phase / 2)
     real, imaginary = 1 - 2 * rate * sine**2, rate * np.sin(phase)
     lost = 4 * rate * (1 - rate) * sine**2
@@ -501,5 +501,5 @@ def _centered_factors(phase: FloatArray, rate: float, counts: FloatArray) -> Com
         np.log(np.maximum(np.hypot(real, imaginary), 1e-300)),
     )
     angle = np.arctan2(imaginary, real) - rate * phase
-    found = np.exp(counts * (log_size + 1j * angle))
-    return found
+    factors = np.exp(counts * (log_size + 1j * angle))
+    return factors

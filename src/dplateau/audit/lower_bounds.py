@@ -32,7 +32,9 @@ from dplateau.algorithms import (
     Schedule,
     refuse_batches,
     refuse_release,
+    require_run,
 )
+from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.audit.chains import (
     ALWAYS,
     Always,
@@ -105,7 +107,7 @@ def problems_of(
     run: Run, delta: float, *, limit_drift: bool = False, position: int | None = None
 ) -> list[WalkProblem]:
     """Return the problems that :func:`lower_bound` tries, the plainest first."""
-    if not run.is_plain:
+    if not require_run(run).is_plain:
         return list(_processed(run, position))
     problems: list[WalkProblem] = []
     for room in rooms(run, limit=limit_drift, position=position):
@@ -198,9 +200,9 @@ def _responses(run: Run, pull: float) -> FloatArray:
 
 
 def _at(pattern: Pattern, steps: int) -> BoolArray:
-    found = np.zeros(steps, dtype=np.bool_)
-    found[active_steps(pattern, steps)] = True
-    return found
+    flags = np.zeros(steps, dtype=np.bool_)
+    flags[active_steps(pattern, steps)] = True
+    return flags
 
 
 def _released_every(run: Run) -> list[int]:
@@ -378,8 +380,7 @@ class Room:
                 "pull_when": others.when,
             }
         if self.base:
-            assert self.run.loss is not None
-            left = 1 - self.base * (self.upper - self.lower) / 2 / self.run.loss.lipschitz
+            left = 1 - self.base * (self.upper - self.lower) / 2 / loss_of(self.run).lipschitz
             changes["record_step"] = as_per_step(np.asarray(scales(self.run)[1]) * left)
             own = _rates(self.run) * self.base / self.run.batch_size
             changes["record_pull"] = as_per_step(own)
@@ -505,23 +506,24 @@ def required_curvature(run: Run) -> float:
     loss = run.loss
     if loss is None:
         return 0.0
-    found = loss.strong_convexity
+    curvature = loss.strong_convexity
     if loss.dissipativity is not None:
         offset, rate = loss.dissipativity
         size = run.diameter
         if rate * size**2 > offset:
-            found = max(found, rate - offset / size**2 if math.isfinite(size) else rate)
-    if found and not found * run.diameter / 2 <= loss.lipschitz:
+            curvature = max(curvature, rate - offset / size**2 if math.isfinite(size) else rate)
+    if curvature and not curvature * run.diameter / 2 <= loss.lipschitz:
         raise NotApplicable(
-            f"no loss is {loss.lipschitz:g}-Lipschitz with curvature {found:g} on a domain of "
+            f"no loss is {loss.lipschitz:g}-Lipschitz with curvature {curvature:g} on a domain of "
             f"diameter {run.diameter:g}: the class is empty (linear losses are not strongly convex "
             "and not dissipative); state the ridge term as l2=... of the run, or a smaller domain"
         )
-    if found > loss.smoothness:
+    if curvature > loss.smoothness:
         raise NotApplicable(
-            f"no loss of smoothness {loss.smoothness:g} has curvature {found:g}: the class is empty"
+            f"no loss of smoothness {loss.smoothness:g} has curvature {curvature:g}: the class is "
+            "empty"
         )
-    return found
+    return curvature
 
 
 def scales(run: Run) -> tuple[PerStep, PerStep, PerStep]:
@@ -552,8 +554,7 @@ def interval(run: Run) -> tuple[float, float]:
 
 
 def _rates(run: Run) -> Any:
-    rate = run.learning_rate
-    assert rate is not None
+    rate = learning_rate_of(run)
     return rate.values() if isinstance(rate, Schedule) else np.asarray(rate)
 
 

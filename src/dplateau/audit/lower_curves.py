@@ -125,11 +125,11 @@ def _listed(places: list[int]) -> str:
 def _collect(
     places: IntArray, bound: Callable[[int], float], name: str, tick: Tick | None
 ) -> LowerPoints:
-    kept, found = [], []
+    kept, epsilons = [], []
     refusals: dict[str, list[int]] = {}
     for place in places.tolist():
         try:
-            found.append(bound(place))
+            epsilons.append(bound(place))
             kept.append(place)
         except NotApplicable as reason:
             refusals.setdefault(str(reason), []).append(place)
@@ -139,4 +139,4 @@ def _collect(
         f"no lower bound at {name} = {_listed(where)}: {reason}"
         for reason, where in refusals.items()
     ]
-    return LowerPoints(np.array(kept, dtype=np.int64), np.array(found), tuple(notes))
+    return LowerPoints(np.array(kept, dtype=np.int64), np.array(epsilons), tuple(notes))

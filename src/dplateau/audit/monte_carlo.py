@@ -31,7 +31,7 @@ from dplateau.audit.monte_carlo_rates import (
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.sealed import TRAINER_AUDIT, Stamp, from_text, open_sealed, seal, to_text
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray
 
 Trainer = Callable[..., Any]
@@ -163,7 +163,7 @@ def _outputs(
 ) -> list[FloatArray]:
     """Return what left, one run per row, for both data sets."""
     report = progress or (lambda done, total: None)
-    found: list[FloatArray] = []
+    outputs: list[FloatArray] = []
     for side, given in enumerate(pair):
         parts: list[FloatArray] = []
         done = 0
@@ -171,13 +171,13 @@ def _outputs(
             parts.append(part)
             done += len(part)
             report(side * runs + done, 2 * runs)
-        found.append(_stacked(parts))
-    if found[0].shape[1] != found[1].shape[1]:
+        outputs.append(_stacked(parts))
+    if outputs[0].shape[1] != outputs[1].shape[1]:
         raise InvalidInput(
-            f"the trainer returned {found[0].shape[1]} numbers on the data and "
-            f"{found[1].shape[1]} on its neighbor; outputs must have one size"
+            f"the trainer returned {outputs[0].shape[1]} numbers on the data and "
+            f"{outputs[1].shape[1]} on its neighbor; outputs must have one size"
         )
-    return found
+    return outputs
 
 
 def _calls(
@@ -291,11 +291,11 @@ def fit_score(
         return _oriented(statistic, data, neighbor, "given statistic")
     half = min(len(data), len(neighbor)) // 2
     weights = _discriminant(data[:half], neighbor[:half])
-    found = [_oriented(_projection(weights), data[:half], neighbor[:half], "linear discriminant")]
+    scores = [_oriented(_projection(weights), data[:half], neighbor[:half], "linear discriminant")]
     if direction is not None:
         known = _projection(_checked_direction(direction, data.shape[1]))
-        found.append(_oriented(known, data[:half], neighbor[:half], "given direction"))
-    return max(found, key=lambda score: _separation(score(data[half:]), score(neighbor[half:])))
+        scores.append(_oriented(known, data[:half], neighbor[:half], "given direction"))
+    return max(scores, key=lambda score: _separation(score(data[half:]), score(neighbor[half:])))
 
 
 def _projection(weights: FloatArray) -> Statistic:
@@ -332,22 +332,22 @@ def _discriminant(data: FloatArray, neighbor: FloatArray) -> FloatArray:
 
 
 def _checked_direction(direction: FloatArray, width: int) -> FloatArray:
-    found = np.asarray(direction, dtype=np.float64).ravel()
-    if found.size != width:
+    vector = np.asarray(direction, dtype=np.float64).ravel()
+    if vector.size != width:
         raise InvalidInput(
-            f"direction has {found.size} coordinates, but the trainer returns {width}; "
+            f"direction has {vector.size} coordinates, but the trainer returns {width}; "
             "leave it out to let the audit find one"
         )
-    if not np.all(np.isfinite(found)) or not np.any(found):
+    if not np.all(np.isfinite(vector)) or not np.any(vector):
         raise InvalidInput("direction must be finite and not zero")
-    return found
+    return vector
 
 
 # ---- the report ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AuditReport:
+@dataclass(frozen=True, repr=False)
+class AuditReport(Shown):
     """The verdict of one audit, with the counts that it rests on.
 
     Each of two neighboring data sets was trained on ``runs`` times. The first ``fitted`` runs of

@@ -21,6 +21,7 @@ from dplateau.algorithms import (
     Poisson,
     Run,
     refuse_batches,
+    require_run,
 )
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
@@ -176,9 +177,9 @@ class ClaimTable:
     @classmethod
     def of(cls, claim: Claim, runs: int) -> ClaimTable:
         """Tabulate the claim; no rate below about 1 / runs can be told from 0."""
-        epsilons, found = _tabulated(claim.curve, runs)
+        epsilons, deltas = _tabulated(claim.curve, runs)
         # The headline is tested as it stands, whatever the curve says.
-        return cls(np.r_[epsilons, claim.claimed_epsilon], np.r_[found, claim.claimed_delta])
+        return cls(np.r_[epsilons, claim.claimed_epsilon], np.r_[deltas, claim.claimed_delta])
 
     def gaps(self, first: FloatArray, second: FloatArray) -> FloatArray:
         """Return first - e^epsilon second, a last axis of epsilons added."""
@@ -239,13 +240,13 @@ def _judged(
         "data_first": (least, most),
         "neighbor_first": (1.0 - most, 1.0 - least),
     }
-    found = []
+    sides = []
     for direction, (first, second) in pairs.items():
         gaps = table.gaps(first, second)
         proved = gaps.min(axis=0)
         place = int(np.argmax(proved - table.deltas))
         corner = int(np.argmin(gaps[:, place]))
-        found.append(
+        sides.append(
             ThresholdResult(
                 threshold=threshold,
                 hits_data=hits[0],
@@ -258,7 +259,7 @@ def _judged(
                 proved_delta=max(0.0, float(proved[place])),
             )
         )
-    return max(found, key=lambda point: (point.violated, point.ratio))
+    return max(sides, key=lambda point: (point.violated, point.ratio))
 
 
 def proved_epsilon(corners: Corners, delta: float) -> float:
@@ -475,7 +476,7 @@ def worst_case_pair(
     >>> worst_case_pair(run, dimension=2).data.tolist()
     [[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
     """
-    width = _dimension(run, dimension)
+    width = _dimension(require_run(run), dimension)
     place = _used_last(run) if record is None else checks.whole("record", record, least=0)
     if place >= run.n:
         raise InvalidInput(f"record={place} but the run has {run.n} records, numbered from 0")
@@ -490,10 +491,10 @@ def worst_case_pair(
 def _dimension(run: Run, dimension: int | None) -> int:
     if dimension is None:
         return 1 if run.dimension is None else run.dimension
-    found = checks.whole("dimension", dimension)
-    if run.dimension not in (None, found):
-        raise InvalidInput(f"dimension={found}, but the run has {run.dimension} parameters")
-    return found
+    size = checks.whole("dimension", dimension)
+    if run.dimension not in (None, size):
+        raise InvalidInput(f"dimension={size}, but the run has {run.dimension} parameters")
+    return size
 
 
 def _length(run: Run) -> float:

@@ -215,15 +215,15 @@ class WalkProblem:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a JSON-ready description that replays the problem; defaults are left out."""
-        found: dict[str, Any] = {}
+        described: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
             if value == field.default:
                 continue
             if field.name in ("inclusion", "pull_when"):
                 value = inclusion_to_dict(value)
-            found[field.name] = list(value) if isinstance(value, tuple) else value
-        return found
+            described[field.name] = list(value) if isinstance(value, tuple) else value
+        return described
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> WalkProblem:
@@ -313,8 +313,8 @@ def lower_delta(problem: WalkProblem, epsilon: float) -> LowerBound:
 
 
 def _search(problem: WalkProblem, score: Score) -> tuple[float, HalfLine | None]:
-    found, event = search_half_lines(*final_laws(problem), score)
-    return (found, event) if found > 0 else (0.0, None)
+    best, event = search_half_lines(*final_laws(problem), score)
+    return (best, event) if best > 0 else (0.0, None)
 
 
 def _gaussian_event(problem: WalkProblem, mu: float, epsilon: float) -> HalfLine | None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from dplateau.algorithms import Poisson, Run
 from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import equal_steps, learning_rate_of, learning_rates, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -24,10 +25,6 @@ from dplateau.bounds.conditions import (
     Needs,
     NeighborsAre,
     SmoothLosses,
-    equal_steps,
-    learning_rate_of,
-    learning_rates,
-    loss_of,
 )
 from dplateau.bounds.step_maps import (
     SMOOTH,

@@ -28,6 +28,7 @@ from dplateau.algorithms import (
     Schedule,
 )
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace
@@ -39,7 +40,6 @@ from dplateau.bounds.conditions import (
     Contractive,
     Needs,
     OrderIs,
-    loss_of,
 )
 from dplateau.bounds.iteration import (
     GdBounded,
@@ -104,7 +104,7 @@ def stretches_of(run: Run, period: int = 1) -> tuple[Stretch, ...]:
     Where steps change by schedule, every stretch stands for itself. Otherwise only its length
     counts, and where in a ``period`` of steps it begins.
     """
-    found: dict[tuple[int, int], Stretch] = {}
+    kinds: dict[tuple[int, int], Stretch] = {}
     done = 0
     for length, count in checkpoints_of(run).segments(run.steps):
         # So many stretches in a row begin at different places of the period.
@@ -112,11 +112,11 @@ def stretches_of(run: Run, period: int = 1) -> tuple[Stretch, ...]:
         for i in range(different):
             start = done + i * length
             key = (start if run.has_schedule else start % period, length)
-            known = found.get(key, Stretch(start, length, 0))
+            known = kinds.get(key, Stretch(start, length, 0))
             repeats = (count - i - 1) // different + 1
-            found[key] = replace(known, count=known.count + repeats)
+            kinds[key] = replace(known, count=known.count + repeats)
         done += length * count
-    return tuple(found.values())
+    return tuple(kinds.values())
 
 
 @dataclass(frozen=True)
@@ -274,10 +274,10 @@ def matched(
     """Yield each stretch with what a witness has about it; refuse a witness about others."""
     if len(stored) != len(stretches):
         raise InvalidInput(f"the run has {len(stretches)} kinds of stretches, not {len(stored)}")
-    for one, found in zip(stretches, stored, strict=True):
-        if any(found[name] != value for name, value in vars(one).items()):
+    for one, row in zip(stretches, stored, strict=True):
+        if any(row[name] != value for name, value in vars(one).items()):
             raise InvalidInput(f"the run has {one}; the witness is about another one")
-        yield one, found
+        yield one, row
 
 
 def composed(parts: Sequence[tuple[PrivacyCurve, int]]) -> PrivacyCurve:
@@ -297,12 +297,12 @@ def composed(parts: Sequence[tuple[PrivacyCurve, int]]) -> PrivacyCurve:
         counts = [n for _, n in parts]
         cases = zip(*worst, strict=True)
         return WorstCurve(tuple(composed(tuple(zip(case, counts, strict=True))) for case in cases))
-    found: dict[Any, int] = {}
+    pairs: dict[Any, int] = {}
     for curve, count in parts:
         for pair, times in curve.loss_parts() or ():
-            found[pair] = found.get(pair, 0) + times * count
+            pairs[pair] = pairs.get(pair, 0) + times * count
     extra = math.fsum(n * curve.extra_delta for curve, n in parts) * (1 + 1e-15)
-    return LossCurve(tuple(found.items()), extra_delta=extra)
+    return LossCurve(tuple(pairs.items()), extra_delta=extra)
 
 
 # --- ordered batches -----------------------------------------------------------------------------

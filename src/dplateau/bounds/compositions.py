@@ -82,7 +82,7 @@ def is_sampled(run: Run) -> bool:
     """Return whether chance leaves a record out of some step's batch."""
     match run.batches:
         case Poisson() | FixedSize():
-            return bool(np.any(run.sampling_rates() < 1))
+            return run.lowest_rate < 1
         case FullBatch() | Cyclic() | OnePass():
             return False
         case _ as unknown:
@@ -324,8 +324,8 @@ def _least_over_orders(use: Use, lengths: IntArray, delta: float) -> FloatArray:
     starts = np.cumsum(widths) - widths
     column = np.arange(widths.sum()) - np.repeat(starts - first, widths)
     totals = np.repeat(lengths, widths) * once[column] * _ROUND_UP
-    found = conversions.optimal_epsilon(orders[column], totals, delta)
-    return np.minimum.reduceat(found, starts)
+    epsilons = conversions.optimal_epsilon(orders[column], totals, delta)
+    return np.minimum.reduceat(epsilons, starts)
 
 
 def _best_orders(
@@ -333,8 +333,8 @@ def _best_orders(
 ) -> tuple[FloatArray, FloatArray, IntArray]:
     """Return the orders, one use's divergence at each, and the best order's place per length."""
     once = sampled_gaussian_rdp(orders, use.sampling_rate, use.distance)
-    found = conversions.optimal_epsilon(orders, np.multiply.outer(lengths, once), delta)
-    return orders, once, found.argmin(axis=1)
+    epsilons = conversions.optimal_epsilon(orders, np.multiply.outer(lengths, once), delta)
+    return orders, once, epsilons.argmin(axis=1)
 
 
 def _why_sampled(run: Run) -> str | None:

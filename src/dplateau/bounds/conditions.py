@@ -4,8 +4,7 @@ A bound lists the conditions that it needs, and :func:`first_unmet` turns the fi
 does not meet into the reason why the bound says nothing about it. Sentences name the value that was
 seen and the nearest thing that works; they continue "this bound ...".
 
-What theorems read of a run is narrowed here too: :func:`loss_of` and :func:`equal_steps` give the
-declared loss and the numbers of equal steps, or refuse with the same sentence as the condition.
+What theorems read of a run (:mod:`dplateau.algorithms.stated`) is refused with the same sentences.
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from dplateau.algorithms import (
     AllIterates,
     Cyclic,
     LastIterate,
-    LossGeometry,
     Poisson,
     Release,
     Run,
     Schedule,
     Scheme,
 )
-from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import CHANGING_STEPS, learning_rates, loss_of
 from dplateau.errors import NotApplicable
 
 # Learning rates up to 2 / (smoothness + l2) contract; rounding must not refuse that very rate. A
@@ -154,7 +152,7 @@ class ConstantSteps:
 
     def unmet(self, run: Run) -> str | None:
         if run.has_schedule:
-            return "needs the same learning rate and noise at every step; yours has a schedule"
+            return CHANGING_STEPS
         return None
 
 
@@ -257,31 +255,6 @@ class BoundedDomain:
         return text + _hint(self.otherwise)
 
 
-def loss_of(run: Run) -> LossGeometry:
-    """Return what is declared of one record's loss, or refuse."""
-    if run.loss is None:
-        raise NotApplicable(
-            "needs the loss: pass loss=LossGeometry(lipschitz=..., convex=..., smoothness=...)"
-        )
-    return run.loss
-
-
-def learning_rate_of(run: Run) -> PerStep:
-    """Return the learning rate or its schedule, or refuse."""
-    if run.learning_rate is None:
-        raise NotApplicable("needs the learning rate: pass learning_rate=...")
-    return run.learning_rate
-
-
-def learning_rates(run: Run) -> tuple[float, ...]:
-    """Return the distinct learning rates, or refuse."""
-    match learning_rate_of(run):
-        case Schedule(blocks=blocks):
-            return tuple({rate for rate, _ in blocks})
-        case rate:
-            return (rate,)
-
-
 @dataclass(frozen=True)
 class KnownSteps:
     """The learning rate and the length of gradients are declared."""
@@ -291,29 +264,6 @@ class KnownSteps:
         if math.isinf(loss_of(run).lipschitz):
             return "needs the loss's Lipschitz constant: pass lipschitz=... (the clip norm)"
         return None
-
-
-@dataclass(frozen=True)
-class EqualSteps:
-    """The numbers of a run whose steps are all alike, in parameter space.
-
-    ``eta`` is the learning rate, ``nu`` the standard deviation of the noise, ``step`` how far one
-    gradient can move a step (eta L / b), ``reach`` how far exchanging the record can.
-    """
-
-    eta: float
-    nu: float
-    step: float
-    reach: float
-
-
-def equal_steps(run: Run) -> EqualSteps:
-    """Return the numbers of equal steps, or refuse."""
-    match (run.learning_rate, run.iterate_std, run.record_step):
-        case (float(eta), float(nu), float(step)):
-            return EqualSteps(eta, nu, step, run.neighbor_factor * step)
-        case _:
-            raise NotApplicable(str(ConstantSteps().unmet(run)))
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,10 @@ import numpy as np
 
 from dplateau.algorithms import FixedSize, Run, Schedule
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import learning_rate_of, learning_rates
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
-from dplateau.bounds.conditions import (
-    GEOMETRY,
-    AboutBatches,
-    Contractive,
-    HiddenIterates,
-    learning_rate_of,
-    learning_rates,
-)
+from dplateau.bounds.conditions import GEOMETRY, AboutBatches, Contractive, HiddenIterates
 from dplateau.bounds.iteration import chain_of, every_step, step_map
 from dplateau.bounds.step_maps import CONTRACTION, geometry_assumptions
 from dplateau.curves import AveragedLossCurve, SubsampledGaussianPair
@@ -87,8 +81,8 @@ class RunEnd:
     def reaches(self, last_steps: int) -> FloatArray:
         """Return how far a shift of one unit of noise reaches at the end of the run."""
         kept = np.cumprod(np.r_[1.0, self.keep[: last_steps - 1]])
-        found: FloatArray = kept * self.noise[:last_steps]
-        return found
+        hidden: FloatArray = kept * self.noise[:last_steps]
+        return hidden
 
     def decayed(self, start: float, last_steps: int) -> float:
         """Return what is left of a start at the end if nothing absorbs it."""
@@ -156,8 +150,8 @@ def _steps_to_decay(depth: float, contraction: float) -> int:
 def _ends(value: PerStep, count: int) -> FloatArray:
     """Return the values of the last steps, the last one first."""
     if isinstance(value, Schedule):
-        found: FloatArray = value.values()[::-1][:count].copy()
-        return found
+        last: FloatArray = value.values()[::-1][:count].copy()
+        return last
     return np.full(count, value)
 
 
@@ -327,10 +321,10 @@ class _Absorbers:
         live = self.reaches > 0
         order = np.argsort(self.drifts[live] / self.reaches[live], kind="stable")
         e, m = self.reaches[live][order], self.drifts[live][order]
-        found: FloatArray = (need + np.cumsum(e * m)) / np.cumsum(e * e)
+        values: FloatArray = (need + np.cumsum(e * m)) / np.cumsum(e * e)
         # The k-th step joins while the multiplier of the first k leaves it a positive shift.
-        joins = found * e > m
-        return float(found[max(int(np.count_nonzero(joins)), 1) - 1])
+        joins = values * e > m
+        return float(values[max(int(np.count_nonzero(joins)), 1) - 1])
 
     def shifts(self, multiplier: float) -> FloatArray:
         """Return the shifts at a multiplier."""
@@ -397,10 +391,10 @@ def witness_of(end: RunEnd, last_steps: int, delta: float, detail: Detail) -> Wi
 
 def _few_sizes(swaps: FloatArray) -> FloatArray:
     """Return the distinct swaps, or few sizes on a geometric grid above all of them."""
-    found = np.unique(swaps)
-    if found.size <= _MOST_SIZES:
-        return found
-    return np.geomspace(found[0], found[-1] * (1 + 1e-12), _MOST_SIZES)
+    sizes = np.unique(swaps)
+    if sizes.size <= _MOST_SIZES:
+        return sizes
+    return np.geomspace(sizes[0], sizes[-1] * (1 + 1e-12), _MOST_SIZES)
 
 
 def _levels_of(steps: _Absorbers, need: float, level: float, count: int) -> IntArray:

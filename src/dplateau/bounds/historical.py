@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from dplateau.algorithms import FixedSize, FullBatch, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.compositions import starting_orders
@@ -33,8 +34,6 @@ from dplateau.bounds.conditions import (
     Needs,
     NeighborsAre,
     SmoothLosses,
-    equal_steps,
-    loss_of,
 )
 from dplateau.bounds.step_maps import CONTRACTION, StepMap, geometry_assumptions
 from dplateau.curves import RenyiCurve, sampled_gaussian_rdp
@@ -78,8 +77,8 @@ def order_limit(sampling_rate: float, noise: float) -> float:
 
 def sampled_divergence(orders: FloatArray, sampling_rate: float, noise: float) -> FloatArray:
     """Return 2 alpha q^2 / sigma^2, for q < 1/5, sigma >= 4 and orders up to the limit."""
-    found: FloatArray = 2 * orders * (sampling_rate / noise) ** 2
-    return found
+    divergence: FloatArray = 2 * orders * (sampling_rate / noise) ** 2
+    return divergence
 
 
 def orders_up_to(limit: float) -> FloatArray:
@@ -160,8 +159,8 @@ class PublishedPlateau(Bound):
         """Return min over whole R of R sampled + weight absorbed(R), order by order."""
         real = np.clip(self.best_steps(run, sampled, weight), 1.0, float(run.steps))
         both = [np.floor(real), np.ceil(real)]
-        found = [steps * sampled + weight * self.absorbed(run, steps) for steps in both]
-        least: FloatArray = np.minimum(*found)
+        totals = [steps * sampled + weight * self.absorbed(run, steps) for steps in both]
+        least: FloatArray = np.minimum(*totals)
         return least
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
@@ -192,8 +191,8 @@ class AtConvex(PublishedPlateau):
 
     def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return D / nu sqrt(weight / sampled)."""
-        found: FloatArray = _width(run) * np.sqrt(weight / np.maximum(sampled, 1e-300))
-        return found
+        best: FloatArray = _width(run) * np.sqrt(weight / np.maximum(sampled, 1e-300))
+        return best
 
 
 def _why_not_strongly_convex(run: Run) -> str | None:
@@ -212,15 +211,15 @@ class AtStronglyConvex(PublishedPlateau):
 
     def absorbed(self, run: Run, steps: FloatArray) -> FloatArray:
         """Return c^(2R) D^2 / nu^2: one shift, in the last step."""
-        found: FloatArray = (_width(run) * contraction(run) ** steps) ** 2
-        return found
+        squared: FloatArray = (_width(run) * contraction(run) ** steps) ** 2
+        return squared
 
     def best_steps(self, run: Run, sampled: FloatArray, weight: FloatArray) -> FloatArray:
         """Return log(2 k weight D^2 / (nu^2 sampled)) / (2 k) with k = -log c."""
         rate = -math.log(contraction(run)) if contraction(run) > 0 else 700.0
         gain = 2 * rate * weight * _width(run) ** 2 / np.maximum(sampled, 1e-300)
-        found: FloatArray = np.log(np.maximum(gain, 1e-300)) / (2 * rate)
-        return found
+        best: FloatArray = np.log(np.maximum(gain, 1e-300)) / (2 * rate)
+        return best
 
 
 def contraction(run: Run) -> float:

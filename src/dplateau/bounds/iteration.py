@@ -26,6 +26,7 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import equal_steps, learning_rate_of, learning_rates, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -35,11 +36,7 @@ from dplateau.bounds.conditions import (
     BoundedDomain,
     Contractive,
     HiddenIterates,
-    equal_steps,
     holds,
-    learning_rate_of,
-    learning_rates,
-    loss_of,
 )
 from dplateau.bounds.step_maps import (
     CAPPED,

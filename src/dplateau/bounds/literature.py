@@ -103,6 +103,21 @@ asoodeh_online = Paper(
     2020,
     "arXiv:2012.11035",
 )
+asoodeh_conversion = Paper(
+    "asoodeh2021three",
+    "Asoodeh, Shahab and Liao, Jiachun and Calmon, Flavio P. and Kosut, Oliver and Sankar, Lalitha",
+    "Three Variants of Differential Privacy: Lossless Conversion and Applications",
+    2021,
+    "IEEE Journal on Selected Areas in Information Theory 2(1), arXiv:2008.06529",
+)
+abadi = Paper(
+    "abadi2016deep",
+    "Abadi, Martín and Chu, Andy and Goodfellow, Ian and McMahan, H. Brendan and Mironov, Ilya"
+    " and Talwar, Kunal and Zhang, Li",
+    "Deep Learning with Differential Privacy",
+    2016,
+    "CCS 2016, arXiv:1607.00133",
+)
 feldman = Paper(
     "feldman2018iteration",
     "Feldman, Vitaly and Mironov, Ilya and Talwar, Kunal and Thakurta, Abhradeep",

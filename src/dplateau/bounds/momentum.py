@@ -25,6 +25,7 @@ from scipy import optimize
 
 from dplateau.algorithms import AllIterates, FullBatch, LastIterate, Poisson, Run
 from dplateau.algorithms.base import MomentumKind
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import coarse
@@ -37,8 +38,6 @@ from dplateau.bounds.conditions import (
     ConstantSteps,
     ConvexLosses,
     SmoothLosses,
-    equal_steps,
-    loss_of,
 )
 from dplateau.bounds.step_maps import (
     CONTRACTION,
@@ -281,10 +280,10 @@ def block_pairs(
     ratio = _ratio(run)
     single = [_single_use(ratio, _rate(run), copies) for copies in (up, down)]
     last = [_last_block(run, kappa, contraction, own, copies, ratio) for copies in (up, down)]
-    found: list[tuple[DominatingPair, int]] = [(MixturePair(last[0], last[1]), 1)]
+    pairs: list[tuple[DominatingPair, int]] = [(MixturePair(last[0], last[1]), 1)]
     if own > 1:
-        found.append((MixturePair(single[0], single[1]), own - 1))
-    return tuple(found)
+        pairs.append((MixturePair(single[0], single[1]), own - 1))
+    return tuple(pairs)
 
 
 def _single_use(ratio: float, rate: float, copies: int) -> AtomLaw:
@@ -374,7 +373,7 @@ def norms(steps: Steps) -> tuple[tuple[Norm, float], ...]:
     quickest, fastest = quickest_norm(steps)
     if not fastest < _SLOWEST:
         return ()
-    found = []
+    proved = []
     for memories in (1.0, 3.0, 10.0):
         ages = memories / (1 - fastest)
 
@@ -390,8 +389,8 @@ def norms(steps: Steps) -> tuple[tuple[Norm, float], ...]:
         while not norm.shrinks(steps, contraction) and margin < 1e-3:
             contraction, margin = contraction * (1 + margin), 4 * margin
         if contraction < 1 and norm.shrinks(steps, contraction):
-            found.append((norm, contraction))
-    return tuple(dict.fromkeys(found))
+            proved.append((norm, contraction))
+    return tuple(dict.fromkeys(proved))
 
 
 def _least(value: Callable[[Norm], float], momentum: float, near: Norm | None = None) -> Norm:

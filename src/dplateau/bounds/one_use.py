@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from dplateau.algorithms import OnePass, RandomStop, Run
+from dplateau.algorithms.stated import equal_steps
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -28,7 +29,6 @@ from dplateau.bounds.conditions import (
     LaplaceNoise,
     Needs,
     OrderIs,
-    equal_steps,
 )
 from dplateau.bounds.iteration import step_map
 from dplateau.bounds.ordered import SHUFFLED
@@ -91,11 +91,11 @@ class OneUse:
         if self.slope > 1:
             weights = geometric_sum(-2 * decay_rate(self.slope), later + 1)
             return self.step / math.sqrt(weights) * _ROUND_UP
-        found = self.step * math.sqrt(one_pass_factor(self.slope, later + 1, 1))
+        apart = self.step * math.sqrt(one_pass_factor(self.slope, later + 1, 1))
         if self.diameter < self.step:
             square = bounded_sum_of_squares(self.slope, 0.0, 1.0, self.diameter, later)
-            found = min(found, math.sqrt(square))
-        return found * _ROUND_UP
+            apart = min(apart, math.sqrt(square))
+        return apart * _ROUND_UP
 
     def record_curve(self, later: int, *, shifts: bool = True) -> PrivacyCurve:
         """Return the curve of a record that ``later`` more steps follow."""
@@ -126,10 +126,10 @@ class OneUse:
 
 def knots(count: int) -> list[int]:
     """Return the numbers of later steps, below ``count``, that are told apart."""
-    found = list(range(min(count, _EXACT_KNOTS)))
-    while found and (following := math.ceil(found[-1] * _KNOT_RATIO + 1e-9)) < count:
-        found.append(max(following, found[-1] + 1))
-    return [age for age in found if age < count]
+    places = list(range(min(count, _EXACT_KNOTS)))
+    while places and (following := math.ceil(places[-1] * _KNOT_RATIO + 1e-9)) < count:
+        places.append(max(following, places[-1] + 1))
+    return [age for age in places if age < count]
 
 
 def _check_knots(ages: Sequence[int], count: int) -> None:

@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from dplateau.algorithms import Cyclic, OnePass, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -27,8 +28,6 @@ from dplateau.bounds.conditions import (
     Needs,
     OrderIs,
     WholeEpochs,
-    equal_steps,
-    loss_of,
 )
 from dplateau.bounds.iteration import (
     Pattern,

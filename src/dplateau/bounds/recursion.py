@@ -10,6 +10,7 @@ import math
 from abc import abstractmethod
 
 from dplateau.algorithms import FixedSize, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -20,8 +21,6 @@ from dplateau.bounds.conditions import (
     HiddenIterates,
     KnownSteps,
     Needs,
-    equal_steps,
-    loss_of,
 )
 from dplateau.bounds.one_use import LIPSCHITZ, checked_reach, noise_unit, reach_witness
 from dplateau.bounds.step_maps import (

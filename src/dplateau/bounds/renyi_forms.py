@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from dplateau.algorithms import OnePass, RandomStop, Run
+from dplateau.algorithms.stated import equal_steps
 from dplateau.bounds import literature
 from dplateau.bounds.base import RENYI_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -21,7 +22,6 @@ from dplateau.bounds.conditions import (
     HiddenIterates,
     Needs,
     OneOf,
-    equal_steps,
     first_unmet,
 )
 from dplateau.bounds.iteration import GdBounded, GdContraction, ShiftBound

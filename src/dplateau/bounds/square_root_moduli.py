@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dplateau.algorithms import FixedSize, LossGeometry, Poisson, Run
+from dplateau.algorithms.stated import equal_steps, loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
@@ -28,9 +29,7 @@ from dplateau.bounds.conditions import (
     HiddenIterates,
     Needs,
     NeighborsAre,
-    equal_steps,
     holds,
-    loss_of,
 )
 from dplateau.bounds.iteration import NO_MODULUS
 from dplateau.bounds.step_maps import (
@@ -53,6 +52,7 @@ _MOST_LAST_STEPS = 4096
 _LEVELS = 32
 # A start this much wider than the noise is not worth a plan (expanding steps without a domain).
 _HOPELESS = 1e6
+_HOPELESS_COST = 1e12
 
 
 _POISSON_STEPS: Needs = (AboutBatches((Poisson,)), ConstantSteps(), *GEOMETRY)
@@ -109,7 +109,9 @@ class PoissonModulus(Bound):
                 for count in np.unique(np.r_[np.geomspace(1, most, 20).round(), run.steps])
                 if _start_distance(run, cap, losses, int(count)) <= _HOPELESS * nu
             ]
-            for _, count in sorted(rough)[:3]:
+            # Shifts beyond all noise are no proof; all steps without any always are one.
+            sane = [(c, n) for c, n in sorted(rough) if c < _HOPELESS_COST or n == run.steps]
+            for _, count in sane[:3]:
                 witness = self._witness(run, cap, losses, count)
                 tried.append((self.curve(run, witness).epsilon(delta), witness))
         return min(tried, key=lambda item: item[0])[1]
@@ -245,15 +247,15 @@ class Swapped:
 
     def distances(self, start: float, shifts: FloatArray) -> FloatArray:
         """Return upper bounds on u before each step and after the last one."""
-        found = np.empty(shifts.size + 1)
-        u = found[0] = start
+        apart = np.empty(shifts.size + 1)
+        u = apart[0] = start
         diameter = self.run.diameter
         for t, shift in enumerate(shifts.tolist(), start=1):
             left = self.modulus(u) * _UP - shift
             # The last projection comes after the noise, and so does not help.
             cap = diameter if t < shifts.size else math.inf
-            u = found[t] = min(cap, left * _UP) if left > 0 else 0.0
-        return found
+            u = apart[t] = min(cap, left * _UP) if left > 0 else 0.0
+        return apart
 
     def swaps(self, distances: FloatArray) -> FloatArray:
         """Return d(u) over nu: two swaps differ by that much at distance u."""
@@ -266,12 +268,12 @@ class Swapped:
 
 def _gradients_apart(loss: LossGeometry, distances: FloatArray) -> FloatArray:
     """Return how far one record's gradients at two states of this distance may lie apart."""
-    found = np.where(distances > 0, 2 * loss.lipschitz, 0.0)
+    apart = np.where(distances > 0, 2 * loss.lipschitz, 0.0)
     if math.isfinite(loss.smoothness):
-        found = np.minimum(found, loss.smoothness * distances)
+        apart = np.minimum(apart, loss.smoothness * distances)
     for exponent, constant in loss.holders:
-        found = np.minimum(found, np.where(distances > 0, constant * distances**exponent, 0.0))
-    return found
+        apart = np.minimum(apart, np.where(distances > 0, constant * distances**exponent, 0.0))
+    return apart
 
 
 def swapped_runs(run: Run, cap: BatchCap) -> dict[str, Swapped]:
@@ -357,18 +359,18 @@ def _downhill(swapped: Swapped, coarse: Callable[[Witness], float]) -> Witness |
     if plan is None:
         return None
     best = (int(plan["last_steps"]), SHARES.index(plan["swap_share"]))
-    found: dict[tuple[int, int], tuple[float, Witness | None]] = {best: (coarse(plan), plan)}
+    tried: dict[tuple[int, int], tuple[float, Witness | None]] = {best: (coarse(plan), plan)}
     for factor in (1.3, 1.1):
         moved = True
         while moved:
             moved = False
             for near in _neighbors(*best, factor, most):
-                if near not in found:
-                    found[near] = _tried(swapped, coarse, *near)
-                if found[near][0] < found[best][0]:
+                if near not in tried:
+                    tried[near] = _tried(swapped, coarse, *near)
+                if tried[near][0] < tried[best][0]:
                     best, moved = near, True
                     break
-    return found[best][1]
+    return tried[best][1]
 
 
 def _neighbors(count: int, share: int, factor: float, most: int) -> list[tuple[int, int]]:

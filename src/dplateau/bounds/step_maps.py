@@ -29,8 +29,8 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import PerStep
+from dplateau.algorithms.stated import learning_rates, loss_of
 from dplateau.bounds.base import Assumption
-from dplateau.bounds.conditions import learning_rates, loss_of
 from dplateau.errors import NotApplicable
 from dplateau.numerics.solve import largest_integer, smallest_integer
 from dplateau.shifts import DescentAscent, Linear, Modulus, SquareRoot
@@ -68,33 +68,33 @@ class StepMap:
 
     def moduli(self, learning_rate: float) -> dict[str, Modulus]:
         """Return every modulus that the declared constants justify, by the class of losses."""
-        found: dict[str, Modulus] = {}
+        moduli: dict[str, Modulus] = {}
         expands, smooth = True, math.isfinite(self.loss.smoothness)
         if smooth:
-            found[linear_class(self.loss)] = linear = self.contraction(learning_rate)
+            moduli[linear_class(self.loss)] = linear = self.contraction(learning_rate)
             expands = linear.c > 1
         # A map that does not expand beats every square root with the same factor.
         if self.loss.convex and learning_rate * self.l2 < 1 and expands:
-            found.update(self._convex_nonsmooth(learning_rate))
+            moduli.update(self._convex_nonsmooth(learning_rate))
         if self.loss.saddle and learning_rate * self.l2 < 1:
-            found.update(self._convex_concave(learning_rate))
+            moduli.update(self._convex_concave(learning_rate))
         if smooth and self.loss.dissipativity is not None:
             offset, rate = self.loss.dissipativity
-            found["strongly dissipative"] = self._dissipative(learning_rate, offset, rate)
-        return found
+            moduli["strongly dissipative"] = self._dissipative(learning_rate, offset, rate)
+        return moduli
 
     def _convex_nonsmooth(self, eta: float) -> dict[str, Modulus]:
         # |(1 - eta l2) d - eta g|^2 = (1 - eta l2)^2 |d - eta' g|^2 with eta' = eta / (1 - eta l2).
-        found: dict[str, Modulus] = {}
+        moduli: dict[str, Modulus] = {}
         shrink = 1 - eta * self.l2
         if math.isfinite(self.loss.lipschitz):
-            found["convex and Lipschitz"] = SquareRoot(
+            moduli["convex and Lipschitz"] = SquareRoot(
                 shrink**2 * _UP, (2 * eta * self.loss.lipschitz * self.most_fraction) ** 2 * _UP
             )
         if self.loss.holders:
             jump = min(self._jump(eta, p, constant) for p, constant in self.loss.holders)
-            found["convex and weakly smooth"] = SquareRoot(shrink**2 * _UP, jump**2 * _UP)
-        return found
+            moduli["convex and weakly smooth"] = SquareRoot(shrink**2 * _UP, jump**2 * _UP)
+        return moduli
 
     def _jump(self, eta: float, p: float, constant: float) -> float:
         shrink, power = 1 - eta * self.l2, 1 / (1 - p)
@@ -104,19 +104,19 @@ class StepMap:
     def _convex_concave(self, eta: float) -> dict[str, Modulus]:
         # Descent and ascent at once are steps along a monotone field F, <d, F(x) - F(y)> >= 0, so
         # |d - eta (dF + l2 d)|^2 <= (1 - eta l2)^2 |d|^2 + eta^2 |dF|^2, |dF| <= min(2 L, M |d|) f.
-        found: dict[str, Modulus] = {}
+        moduli: dict[str, Modulus] = {}
         shrink, part = 1 - eta * self.l2, self.most_fraction * _UP
         lipschitz, smoothness = self.loss.lipschitz * part, self.loss.smoothness * part
         if math.isfinite(lipschitz):
-            found["convex-concave and Lipschitz"] = SquareRoot(
+            moduli["convex-concave and Lipschitz"] = SquareRoot(
                 shrink**2 * _UP, (2 * eta * lipschitz) ** 2 * _UP
             )
         if math.isfinite(smoothness):
-            found["convex-concave and smooth"] = Linear(math.hypot(shrink, eta * smoothness) * _UP)
+            moduli["convex-concave and smooth"] = Linear(math.hypot(shrink, eta * smoothness) * _UP)
         if self.l2 == 0 and math.isfinite(lipschitz) and math.isfinite(smoothness):
             both = DescentAscent(eta * _UP, lipschitz, smoothness)
-            found["convex-concave, Lipschitz and smooth"] = both
-        return found
+            moduli["convex-concave, Lipschitz and smooth"] = both
+        return moduli
 
     def _dissipative(self, eta: float, offset: float, rate: float) -> SquareRoot:
         # Convex in the batch fraction, so its largest value is at one of the two ends.

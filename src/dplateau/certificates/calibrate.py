@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule
+from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule, require_run
 from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep
+from dplateau.algorithms.stated import learning_rates
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,8 +36,8 @@ _MOST_PLANS = 6
 _RIDGES = 24
 
 
-@dataclass(frozen=True)
-class Calibration:
+@dataclass(frozen=True, repr=False)
+class Calibration(Shown):
     """``run`` meets the target, as ``certificate`` proves.
 
     ``unlimited`` is True if the number of steps was varied and the plateau lies below the target:
@@ -324,8 +325,7 @@ def _smallest_l2(search: _Search, target: float) -> Calibration:
 
 
 def _largest_learning_rate(search: _Search, target: float) -> Calibration:
-    rate = search.run.learning_rate
-    assert isinstance(rate, float)
+    (rate,) = learning_rates(search.run)
     for candidate in rate * np.geomspace(1e4, 1e-4, 81):
         if search.epsilon(float(candidate)) <= target:
             if candidate == rate * 1e4:
@@ -377,8 +377,8 @@ class NoiseNeed:
     reason: str | None
 
 
-@dataclass(frozen=True)
-class NoiseNeeds:
+@dataclass(frozen=True, repr=False)
+class NoiseNeeds(Shown):
     """What every bound asks for, in the convention that the run states, the least first."""
 
     convention: str
@@ -435,19 +435,19 @@ def noise_needed(run: Run, epsilon: float, delta: float) -> NoiseNeeds:
     >>> needs.noise("naive_composition") > needs.noise("gdp_composition")
     True
     """
-    found: list[tuple[str, str, float | None, str | None]] = []
+    asked: list[tuple[str, str, float | None, str | None]] = []
     for bound in BOUNDS:
-        reason = bound.refusal(run)
+        reason = bound.refusal(require_run(run))
         if bound.sound and reason is None:
-            found.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
+            asked.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
         elif bound.sound:
-            found.append((bound.name, bound.title, None, reason))
-    least = min((value for _, _, value, _ in found if value is not None), default=None)
+            asked.append((bound.name, bound.title, None, reason))
+    least = min((value for _, _, value, _ in asked if value is not None), default=None)
     if least is None:
         raise NotApplicable("no bound applies to this run; compare(run, delta) says why")
     rows = [
         NoiseNeed(name, title, value, None if value is None else value / least, reason)
-        for name, title, value, reason in found
+        for name, title, value, reason in asked
     ]
     rows.sort(key=lambda row: float("inf") if row.noise is None else row.noise)
     return NoiseNeeds(run.noise.name, epsilon, delta, tuple(rows))

@@ -16,7 +16,7 @@ from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.sealed import CERTIFICATE, Kind, Stamp, from_text, open_sealed, seal, to_text
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -37,8 +37,8 @@ class Claim:
         return f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})-DP"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Claimed(ABC):
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Claimed(Shown, ABC):
     """What certificates and compositions share: a claim, or the reason why there is none.
 
     ``no_claim`` says why nothing is claimed, for instance "not private (seeded run)": ``claim`` is
@@ -138,7 +138,7 @@ class Claimed(ABC):
         }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Certificate(Claimed):
     """``run`` is (claim.epsilon, claim.delta)-private, by the bound named ``bound``.
 

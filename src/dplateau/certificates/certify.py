@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dplateau.algorithms import Run
+import numpy as np
+
+from dplateau.algorithms import Run, require_run
 from dplateau.bounds.base import Assumption, Bound, Witness, base_assumptions
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate, Claim
 from dplateau.errors import NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import Shown, rounded_up
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +54,8 @@ class ComparisonRow:
         }
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Shown):
     """What every bound says about one run at one delta, the tightest first."""
 
     run: Run
@@ -95,6 +96,19 @@ class Comparison:
             "bounds": [row.to_dict() for row in self.rows],
         }
 
+    @property
+    def headline(self) -> str:
+        """The best claim in one line."""
+        best, answers = self.best, sum(row.reason is None for row in self.rows)
+        shown = "-" if best.epsilon is None else rounded_up(best.epsilon)
+        return (
+            f"epsilon {shown} at delta = {rounded_up(self.delta)} by {best.title} "
+            f"({answers} of {len(self.rows)} bounds apply)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Comparison: {self.headline}>"
+
     def __str__(self) -> str:
         """Show a plain-text table of the answers, then the refusals, each reason once."""
         answers = [row for row in self.rows if row.reason is None]
@@ -108,17 +122,6 @@ class Comparison:
             lines.append(f"  {', '.join(marked)}: {reason}")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><td>{html.escape(row.title)}</td><td>{_shown(row)}</td>"
-            f"<td>{html.escape(_note(row))}</td></tr>"
-            for row in self.rows
-        )
-        head = (
-            f"<tr><th>bound</th><th>epsilon at delta = {rounded_up(self.delta)}</th><th></th></tr>"
-        )
-        return f"<table>{head}{cells}</table>"
-
 
 def _shown(row: ComparisonRow) -> str:
     return "-" if row.epsilon is None else rounded_up(row.epsilon)
@@ -130,6 +133,11 @@ def _note(row: ComparisonRow) -> str:
 
 
 # ---- asking the bounds ---------------------------------------------------------------------------
+
+_BEYOND_NUMBERS = (
+    "meets numbers beyond double precision, or more of them than memory holds; use more noise or "
+    "fewer steps"
+)
 
 
 @dataclass(frozen=True)
@@ -207,6 +215,7 @@ def certify(
 
 def in_groups(run: Run, group_size: int | None) -> Run:
     """Return the run with another unit of privacy, if one is stated."""
+    run = require_run(run)
     return run if group_size is None else run.replace(group_size=group_size)
 
 
@@ -297,8 +306,15 @@ def ask(bound: Bound, run: Run, delta: float, near: Witness | None = None) -> Fi
         reason = "gives no finite epsilon at delta = 0, which Gaussian noise never has"
     if reason is not None:
         return Finding(bound, None, {}, reason)
-    witness = bound.plan_for(run, delta, near)
-    epsilon = bound.curve_for(run, witness).epsilon(delta)
+    try:
+        # Numbers that leave the range of doubles are noticed, not carried on as infinities.
+        with np.errstate(over="raise"):
+            witness = bound.plan_for(run, delta, near)
+            epsilon = bound.curve_for(run, witness).epsilon(delta)
+    except NotApplicable as error:
+        return Finding(bound, None, {}, str(error))
+    except (ArithmeticError, MemoryError):
+        return Finding(bound, None, {}, _BEYOND_NUMBERS)
     if math.isinf(epsilon):
         return Finding(bound, None, witness, f"gives no finite epsilon at delta = {delta:g}")
     return Finding(bound, bound.claim(epsilon), witness, None)

@@ -97,8 +97,8 @@ def compose(
         entries = tuple(Entry(part, count, None) for part, count in listed)
         worst = max(_epsilon(part, level) for part, _ in listed)
         return _smallest([_claimed(entries, records, "worst part", worst, level)], level)
-    found = [f for build in (_gaussian, _losses, _renyi) for f in build(listed, level)]
-    claims = [_claim(way, level) for way in found]
+    ways = [f for build in (_gaussian, _losses, _renyi) for f in build(listed, level)]
+    claims = [_claim(way, level) for way in ways]
     if not any(_clearly_best(claim) for claim in claims):
         claims += [_rows_claim(entries, level) for entries in _basic(listed, level)]
     return _smallest(claims, level)
@@ -153,10 +153,10 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
     """Refuse what cannot be composed, and parts that speak of different neighbors."""
     if isinstance(parts, Certificate | ForeignPart | Composition):
         raise InvalidInput("compose takes a list of parts; put this one into [ ]")
-    found = list(parts)
-    if not found:
+    listed = list(parts)
+    if not listed:
         raise InvalidInput("compose needs at least one part")
-    for part in found:
+    for part in listed:
         if isinstance(part, tuple) and len(part) == 2:
             raise InvalidInput(
                 f"the pair {part!r} does not say which neighbors it is about; write "
@@ -169,7 +169,7 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
             )
         if isinstance(part, Claimed) and part.claim is None:
             raise NotApplicable(f"a part claims nothing, so all together do not: {part.no_claim}")
-    relations = {relation for part in found for relation in relations_of(part)}
+    relations = {relation for part in listed for relation in relations_of(part)}
     if len({neighbors for neighbors, _ in relations}) > 1:
         raise InvalidInput(
             "the parts speak of different neighbors (add_remove and replace); certify all runs "
@@ -182,7 +182,7 @@ def _checked_parts(parts: Sequence[Any]) -> list[Part]:
             f"the parts speak of different units ({units}); state what protects the same unit "
             "(certify all runs with the same group_size=)"
         )
-    return found
+    return listed
 
 
 def _require_single_records(listed: Listed) -> None:
@@ -208,7 +208,7 @@ def relations_of(part: Part) -> Iterator[tuple[str, str]]:
 
 def _counted(parts: list[Part], *, flat: bool) -> Listed:
     """Return the different parts with their repeats; compositions on the same records dissolve."""
-    found: dict[str, tuple[Part, int]] = {}
+    different: dict[str, tuple[Part, int]] = {}
     keys: dict[int, str] = {}
 
     def add(part: Part, count: int) -> None:
@@ -219,12 +219,12 @@ def _counted(parts: list[Part], *, flat: bool) -> Listed:
         if id(part) not in keys:
             # What was made twice is the same part, whenever it was made.
             keys[id(part)] = json.dumps(part.to_dict()["content"], sort_keys=True)
-        first, before = found.get(keys[id(part)], (part, 0))
-        found[keys[id(part)]] = (first, before + count)
+        first, before = different.get(keys[id(part)], (part, 0))
+        different[keys[id(part)]] = (first, before + count)
 
     for part in parts:
         add(part, 1)
-    return list(found.values())
+    return list(different.values())
 
 
 def _gaussian(listed: Listed, delta: float) -> Iterator[_Found]:

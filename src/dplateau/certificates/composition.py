@@ -255,7 +255,7 @@ class Entry:
     law: PrivacyCurve | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Composition(Claimed):
     """All parts together are (claim.epsilon, claim.delta)-private.
 
@@ -282,8 +282,8 @@ class Composition(Claimed):
     def assumptions(self) -> tuple[Assumption, ...]:
         """What all parts rest on, and what their composition adds."""
         own = (FIXED, DISJOINT) if self.records == "disjoint" else (FIXED,)
-        found = dict.fromkeys(a for entry in self.entries for a in entry.part.assumptions)
-        return tuple(dict.fromkeys((*found, *own)))
+        stated = dict.fromkeys(a for entry in self.entries for a in entry.part.assumptions)
+        return tuple(dict.fromkeys((*stated, *own)))
 
     def _proved_curve(self) -> PrivacyCurve:
         return METHODS[self.method](self.entries)

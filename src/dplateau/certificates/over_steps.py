@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import Cyclic, Run
+from dplateau.algorithms import Cyclic, Run, require_run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
 
@@ -29,8 +30,8 @@ class BoundOverSteps:
     epsilon: FloatArray
 
 
-@dataclass(frozen=True)
-class EpsilonOverSteps:
+@dataclass(frozen=True, repr=False)
+class EpsilonOverSteps(Shown):
     """Every bound that applies, over the same numbers of steps."""
 
     run: Run
@@ -43,6 +44,14 @@ class EpsilonOverSteps:
         """The smallest epsilon at each number of steps."""
         lowest: FloatArray = np.min([line.epsilon for line in self.bounds], axis=0)
         return lowest
+
+    def __str__(self) -> str:
+        """Show how far epsilon grows in one line."""
+        first, last = (rounded_up(float(self.best[i])) for i in (0, -1))
+        return (
+            f"epsilon from {first} after {self.steps[0]} steps to {last} after {self.steps[-1]}, "
+            f"at delta = {self.delta:g}, by {len(self.bounds)} bounds"
+        )
 
     def epsilon(self, bound: str) -> FloatArray:
         """Return one bound's epsilons."""
@@ -96,7 +105,7 @@ def epsilon_over_steps(
     if counts.ndim != 1 or counts.dtype.kind not in "iu" or counts.size == 0 or counts.min() < 1:
         raise InvalidInput("steps must be a list of whole numbers, each at least 1")
     counts = counts.astype(np.int64)
-    if run.duration.name not in run.parameters():
+    if require_run(run).duration.name not in run.parameters():
         raise InvalidInput(f"{run.kind} has no number of steps to vary; its length is its data's")
     if run.has_schedule:
         raise InvalidInput(
@@ -203,7 +212,7 @@ class CurveTable:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready data; what is infinite or not known is None."""
-        found: dict[str, Any] = {
+        columns: dict[str, Any] = {
             self.axis: self.places.tolist(),
             "bounds": [
                 {
@@ -218,7 +227,7 @@ class CurveTable:
             "lower": _finite(self.lower),
         }
         alike = {"shuffled": self.shuffled, "stopped": self.stopped}
-        return {**found, **{name: value for name, value in alike.items() if value is not None}}
+        return {**columns, **{name: value for name, value in alike.items() if value is not None}}
 
 
 def _cell(value: float) -> str:

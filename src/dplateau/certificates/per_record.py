@@ -18,6 +18,7 @@ from dplateau.algorithms import (
     Poisson,
     Run,
     refuse_batches,
+    require_run,
 )
 from dplateau.bounds.base import Bound, KnowsRecords
 from dplateau.bounds.registry import BOUNDS, bound_named
@@ -25,11 +26,12 @@ from dplateau.certificates.over_steps import Column
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
 
-@dataclass(frozen=True)
-class RecordEpsilons:
+@dataclass(frozen=True, repr=False)
+class RecordEpsilons(Shown):
     """``epsilons[k]`` holds for the records in batch ``positions[k]`` (from 0) of each epoch.
 
     ``bounds[k]`` names the bound that gives it: no bound is the best at every position.
@@ -40,6 +42,14 @@ class RecordEpsilons:
     bounds: tuple[str, ...]
     positions: IntArray
     epsilons: FloatArray
+
+    def __str__(self) -> str:
+        """Show the range of the epsilons in one line."""
+        least, most = float(self.epsilons.min()), float(self.epsilons.max())
+        return (
+            f"epsilon from {rounded_up(least)} to {rounded_up(most)} at delta = {self.delta:g}, "
+            f"over {self.positions.size} positions of a record"
+        )
 
 
 def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEpsilons:
@@ -74,7 +84,7 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     True
     """
     level = checks.probability("delta", delta)
-    _check_positions(run)
+    _check_positions(require_run(run))
     reasons = {bound: bound.refusal(run) for bound in BOUNDS if isinstance(bound, KnowsRecords)}
     sound = {bound.name for bound, why in reasons.items() if bound.sound and why is None}
     if not sound:
@@ -211,10 +221,10 @@ def _line(bound: Bound, run: Run, asked: _Asked, places: IntArray) -> Column:
     if isinstance(bound, KnowsRecords):
         title = f"{title.partition(',')[0]}, each record"
         curves = (bound.record_curve(run, place - 1) for place in places.tolist())
-        found = np.array([asked.read(curve) for curve in curves])
+        values = np.array([asked.read(curve) for curve in curves])
     else:
-        found = np.full(places.shape, _whole_run(bound, run, asked))
-    return Column(bound.name, title, bound.hidden_state, found)
+        values = np.full(places.shape, _whole_run(bound, run, asked))
+    return Column(bound.name, title, bound.hidden_state, values)
 
 
 def _whole_run(bound: Bound, run: Run, asked: _Asked) -> float:

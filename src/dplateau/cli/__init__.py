@@ -5,23 +5,28 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+# What a shell reports of a command that Ctrl-C ended.
+_STOPPED = 130
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input ends with exit code 2 and one line, never a traceback."""
-    from dplateau.cli.commands import app
-
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        from dplateau.cli.commands import app
+        from dplateau.ground.files import forget_written
+
+        forget_written()
         code = app(args=words, prog_name="dplateau", standalone_mode=False)
     except (KeyboardInterrupt, EOFError):
-        sys.stderr.write("dplateau: interrupted; nothing was written\n")
-        sys.exit(130)
+        sys.exit(_interrupted())
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
     except Exception as error:
         sys.exit(_exit_code_after(error))
-    sys.exit(code if isinstance(code, int) else 0)
+    # Some versions of the parser turn an interruption into this exit code, and say nothing.
+    sys.exit(_interrupted() if code == _STOPPED else code if isinstance(code, int) else 0)
 
 
 def _exit_code_after(error: Exception) -> int:
@@ -35,8 +40,7 @@ def _exit_code_after(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         return 0
     if type(error).__name__ == "Abort":
-        sys.stderr.write("dplateau: interrupted; nothing was written\n")
-        return 130
+        return _interrupted()
     if isinstance(error, DplateauError):
         message = str(error)
     elif hasattr(error, "format_message"):
@@ -46,3 +50,13 @@ def _exit_code_after(error: Exception) -> int:
         raise error
     sys.stderr.write(f"dplateau: {' '.join(message.split())}\n")
     return 2
+
+
+def _interrupted() -> int:
+    """Say what an interrupted command left behind; a reservation in a ledger counts as spent."""
+    from dplateau.ground.files import written_so_far
+
+    paths = ", ".join(written_so_far())
+    left = f"written before: {paths}" if paths else "nothing was written"
+    sys.stderr.write(f"dplateau: interrupted; {left}\n")
+    return _STOPPED

@@ -13,6 +13,8 @@ from dplateau.cli.audit import audit_command
 from dplateau.cli.convert import EXAMPLE as CONVERT_EXAMPLE
 from dplateau.cli.convert import convert_command
 from dplateau.cli.curve import EXAMPLE, curve_command
+from dplateau.cli.explore import EXAMPLE as EXPLORE_EXAMPLE
+from dplateau.cli.explore import explore_command
 from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
@@ -25,6 +27,8 @@ from dplateau.cli.report import (
     report_command,
     verify_command,
 )
+from dplateau.cli.reproduce import EXAMPLE as REPRODUCE_EXAMPLE
+from dplateau.cli.reproduce import reproduce_command
 from dplateau.cli.sign import EXAMPLE as SIGN_EXAMPLE
 from dplateau.cli.sign import sign_command
 from dplateau.cli.train import (
@@ -157,10 +161,12 @@ def calibrate_command(
 
 app.command(name="curve", epilog=EXAMPLE)(curve_command)
 app.command(name="convert", epilog=CONVERT_EXAMPLE)(convert_command)
+app.command(name="explore", epilog=EXPLORE_EXAMPLE)(explore_command)
 app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)
 app.command(name="sign", epilog=SIGN_EXAMPLE)(sign_command)
+app.command(name="reproduce", epilog=REPRODUCE_EXAMPLE)(reproduce_command)
 app.command(name="verify", epilog=VERIFY_EXAMPLE)(verify_command)
 app.command(name="explain", epilog=EXPLAIN_EXAMPLE)(explain_command)
 app.command(name="report", epilog=REPORT_EXAMPLE)(report_command)

@@ -15,6 +15,7 @@ import typer
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
 from dplateau.errors import InvalidInput, LedgerBroken, SpendRefused
 from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.shown import rounded_down, rounded_up
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -260,12 +261,15 @@ def _summary(statement: Statement) -> list[tuple[str, str]]:
     who = f"{settings.neighbors} of one {settings.unit}"
     left = (
         f"{_percent(statement.left)}: one more release may claim up to about epsilon "
-        f"{_down(statement.left_epsilon)}"
+        f"{rounded_down(statement.left_epsilon, 4)}"
     )
     rows = [("budget", f"{limit}, neighbors by {who}"), ("left", left)]
     if statement.terms is not None:
         chosen, terms = statement.terms.filter, statement.terms
-        counted = f"{chosen.words(terms.amount)} and delta {terms.slack:.3g} for later choices"
+        counted = (
+            f"{chosen.left_words(terms.amount)} and delta {rounded_down(terms.slack, 3)} for later "
+            "choices"
+        )
         rows.append(("counted in", counted))
     if settings.planned:
         of = settings.planned.total()
@@ -277,8 +281,8 @@ def _cost(entry: Entry, statement: Statement) -> str:
     if entry.amount is None or statement.terms is None:
         return "planned" if statement.settings.planned else f"first, {_percent_up(1 - entry.left)}"
     share = _percent_up(entry.amount / statement.terms.whole)
-    words = f"{share}, {statement.terms.filter.words(entry.amount)}"
-    return f"{words}, delta {entry.delta:.3g}" if entry.delta else words
+    words = f"{share}, {statement.terms.filter.cost_words(entry.amount)}"
+    return f"{words}, delta {rounded_up(entry.delta, 3)}" if entry.delta else words
 
 
 def _percent(share: float) -> str:
@@ -287,7 +291,3 @@ def _percent(share: float) -> str:
 
 def _percent_up(share: float) -> str:
     return f"{math.ceil(share * 1000) / 10:g} %"
-
-
-def _down(value: float) -> str:
-    return f"{math.floor(value * 1000) / 1000:g}"

@@ -169,8 +169,9 @@ def train_command(
 ) -> None:
     """Train a private linear model on a table and write model, certificate and report."""
     from dplateau.ledger import Ledger
+    from dplateau.report import report_page
     from dplateau.tables import fit_table, read_table
-    from dplateau.tables.release import refuse_to_overwrite
+    from dplateau.tables.release import CERTIFICATE, FILES, refuse_to_overwrite
 
     if not overwrite:
         refuse_to_overwrite(output)
@@ -203,14 +204,15 @@ def train_command(
         )
     public_score = None if tests is None else release.model.score(tests)
     report = release.report(str(data), public_score)
-    release.write(output, report)
+    page = report_page(release.certificate, name=CERTIFICATE)
+    release.write(output, report, page)
     for warning in release.warnings:
         sys.stderr.write(f"dplateau: warning: {' '.join(warning.split())}\n")
     if json:
         print(json_text.dumps(_summary(release, output, public_score), indent=2))
     else:
         print(report, end="")
-        print(f"\nwritten to {output}: model.json, certificate.json, report.txt")
+        print(f"\nwritten to {output}: {', '.join(FILES)}")
 
 
 def predict_command(

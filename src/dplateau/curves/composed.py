@@ -140,9 +140,9 @@ def _tilt(
 
 def _tilted(laws: list[LossPmf], theta: float) -> tuple[list[FloatArray], FloatArray, FloatArray]:
     """Return the tilted weights of every law, their log moments and their means."""
-    found = [law._tilted(theta) for law in laws]
-    levels, means = np.array([row[1] for row in found]), np.array([row[2] for row in found])
-    return [row[0] for row in found], levels, means
+    tilted = [law._tilted(theta) for law in laws]
+    levels, means = np.array([row[1] for row in tilted]), np.array([row[2] for row in tilted])
+    return [row[0] for row in tilted], levels, means
 
 
 def _infinite(laws: list[LossPmf], counts: FloatArray) -> FloatArray:
@@ -221,8 +221,8 @@ class LossCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Return the smallest delta found, re-centring the composition on what it finds."""
         eps = checked_epsilon(epsilon)
-        found = min(float(result.delta(np.array(eps))) for result in self._centered(eps))
-        return min(1.0, (found + self.extra_delta) * _ROUND_UP)
+        least = min(float(result.delta(np.array(eps))) for result in self._centered(eps))
+        return min(1.0, (least + self.extra_delta) * _ROUND_UP)
 
     def _centered(self, epsilon: float) -> Iterator[PldResult]:
         target, wanted = 0.0, 1e-6
@@ -232,15 +232,15 @@ class LossCurve(PrivacyCurve):
             target = wanted
             result = self._composed(target)
             yield result
-            found = float(result.delta(np.array(epsilon)))
-            if found <= self.extra_delta:
+            delta = float(result.delta(np.array(epsilon)))
+            if delta <= self.extra_delta:
                 return
-            wanted = next_target(found, target)
+            wanted = next_target(delta, target)
 
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return delta at many epsilons, from one composition."""
-        found = self._composed(center).delta(epsilons)
-        return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
+        composed = self._composed(center).delta(epsilons)
+        return np.asarray(np.minimum((composed + self.extra_delta) * _ROUND_UP, 1.0))
 
     def loss_parts(self) -> Parts:
         """Return the parts themselves."""
@@ -314,17 +314,17 @@ class AveragedLossCurve(PrivacyCurve):
             if wanted / 30 < target < wanted * 30:
                 break
             target = wanted
-            found = self._delta_of(self._family(target), eps)
-            best = min(best, found)
-            if found <= 2 * self.extra_delta:
+            averaged = self._delta_of(self._family(target), eps)
+            best = min(best, averaged)
+            if averaged <= 2 * self.extra_delta:
                 break
-            wanted = next_target(found, target)
+            wanted = next_target(averaged, target)
         return best
 
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return delta at many epsilons, from one family of compositions."""
-        found = self._family(self._center(center)).deltas(epsilons, np.array(self.weights))
-        return np.asarray(np.minimum((found + self.extra_delta) * _ROUND_UP, 1.0))
+        averaged = self._family(self._center(center)).deltas(epsilons, np.array(self.weights))
+        return np.asarray(np.minimum((averaged + self.extra_delta) * _ROUND_UP, 1.0))
 
     def loss_parts(self) -> tuple[tuple[DominatingPair, int], ...] | None:
         """Return the pairs if there is one row: then it is a plain product."""

@@ -279,9 +279,9 @@ def _elementwise(
     values, regular = _limits(bounds, levels, kind)
     if regular.any():
         with np.errstate(all="ignore"):
-            found = formula(prepared(orders[regular], bounds[regular]), levels[regular])
+            answers = formula(prepared(orders[regular], bounds[regular]), levels[regular])
         # fmin: beyond the double range an infinite margin makes no number, and nothing is claimed.
-        values[regular] = np.maximum(np.fmin(found, values[regular]), 0.0)
+        values[regular] = np.maximum(np.fmin(answers, values[regular]), 0.0)
     return unwrap(values.reshape(arrays[0].shape))
 
 

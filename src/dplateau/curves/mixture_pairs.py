@@ -207,8 +207,8 @@ class _Side:
         if self.points.size <= _FEW:
             parts = [log_normal_cells(low, high, mean, up=up) for mean in self.points]
             with np.errstate(divide="ignore"):
-                found: FloatArray = np.logaddexp.reduce(np.log(self.masses)[:, None] + parts)
-            return found + (_ROUND if up else -_ROUND)
+                logs: FloatArray = np.logaddexp.reduce(np.log(self.masses)[:, None] + parts)
+            return logs + (_ROUND if up else -_ROUND)
         anchors = low if up else (low + high) / 2.0
         heights, slopes = _log_moments(self.points, self.logs, anchors)
         if up:

@@ -171,9 +171,9 @@ def compose(parts: Parts, *, target_delta: float) -> ComposedLoss:
     tilt = _saddle(parts, math.log(target_delta), guess, step=first.step)
     result = _at_tilt(parts, tilt, target_delta, infinite, shift)
     # Where a few large losses decide, the prefactor misleads: center on what was found instead.
-    found = (result.epsilon(target_delta) - shift) / first.step
-    if 4.0 < tilt[0] * (tilt[2] - found) < math.inf:
-        tilt = _saddle(parts, 0.0, tilt[0], center=found)
+    place = (result.epsilon(target_delta) - shift) / first.step
+    if 4.0 < tilt[0] * (tilt[2] - place) < math.inf:
+        tilt = _saddle(parts, 0.0, tilt[0], center=place)
         again = _at_tilt(parts, tilt, target_delta, infinite, shift)
         result = min(result, again, key=lambda loss: loss.epsilon(target_delta))
     return result

@@ -17,6 +17,7 @@ from dplateau.curves import conversions
 from dplateau.curves.base import PrivacyCurve, checked_delta, checked_epsilon, checked_order
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import FloatArray
+from dplateau.numerics.solve import log_expm1
 
 # Real orders are integrated up to here; above it only whole orders are used (the binomial sum).
 LARGEST_REAL_ORDER = 64.0
@@ -40,15 +41,15 @@ def sampled_gaussian_rdp(orders: FloatArray, sampling_rate: float, step: float) 
     alphas = np.asarray(orders, dtype=float)
     if sampling_rate == 1.0:
         return alphas * (step**2 / 2 * _ROUND_UP)
-    found = np.empty_like(alphas)
+    divergences = np.empty_like(alphas)
     whole = alphas == np.floor(alphas)
     real = ~whole & (alphas <= LARGEST_REAL_ORDER)
     for i in np.flatnonzero(real):
-        found[i] = _log_moment_real(float(alphas[i]), sampling_rate, step)
+        divergences[i] = _log_moment_real(float(alphas[i]), sampling_rate, step)
     for i in np.flatnonzero(~real):
         # (alpha - 1) D_alpha grows with alpha, so rounding the order up is safe.
-        found[i] = _log_moment_whole(math.ceil(alphas[i]), sampling_rate, step)
-    rounded: FloatArray = found / (alphas - 1) * _ROUND_UP
+        divergences[i] = _log_moment_whole(math.ceil(alphas[i]), sampling_rate, step)
+    rounded: FloatArray = divergences / (alphas - 1) * _ROUND_UP
     return rounded
 
 
@@ -62,7 +63,7 @@ def _log_moment_whole(order: int, q: float, r: float) -> float:
     sizes = gammaln(order + 1.0), gammaln(k + 1), gammaln(order - k + 1)
     chance = (k - order) * math.log1p(-q), -k * math.log(q)
     growth = k * (k - 1) * (r * r / 2)
-    log_terms = sizes[0] - sizes[1] - sizes[2] - chance[0] - chance[1] + _log_expm1(growth)
+    log_terms = sizes[0] - sizes[1] - sizes[2] - chance[0] - chance[1] + log_expm1(growth)
     # Every summand is good to a few units in the last place of its own size.
     slack = 8 * _EPS * (sizes[0] + sizes[1] + sizes[2] + chance[0] + chance[1] + growth)
     return float(np.logaddexp(0.0, np.logaddexp.reduce(log_terms + slack) + 1e-12))
@@ -122,15 +123,15 @@ def _log_power_excess(order: float, gain: FloatArray, q: float) -> FloatArray:
     )
     with np.errstate(divide="ignore"):
         small = order * np.abs(log_ratio) < 0.1
-        found = np.empty_like(gain)
-        found[small] = _log_series(order, np.expm1(log_ratio[small]))
+        logs = np.empty_like(gain)
+        logs[small] = _log_series(order, np.expm1(log_ratio[small]))
         up, down = ~small & (log_ratio > 0), ~small & (log_ratio < 0)
         # Factor the power out where it is large; the two remaining terms never nearly cancel.
         a = log_ratio[up]
-        found[up] = order * a + np.log(k * np.expm1(-order * a) - order * np.expm1(-k * a))
+        logs[up] = order * a + np.log(k * np.expm1(-order * a) - order * np.expm1(-k * a))
         a = log_ratio[down]
-        found[down] = np.log(np.exp(a) * np.expm1(k * a) - k * np.expm1(a))
-    return found
+        logs[down] = np.log(np.exp(a) * np.expm1(k * a) - k * np.expm1(a))
+    return logs
 
 
 def _log_series(order: float, u: FloatArray) -> FloatArray:
@@ -139,12 +140,6 @@ def _log_series(order: float, u: FloatArray) -> FloatArray:
     for j in range(16, 1, -1):
         tail = 1 + u * ((order - j) / (j + 1)) * tail
     return math.log(order * (order - 1) / 2) + 2 * np.log(np.abs(u)) + np.log(tail)
-
-
-def _log_expm1(x: FloatArray) -> FloatArray:
-    with np.errstate(divide="ignore"):
-        near = np.log(np.expm1(np.minimum(x, 1.0)))
-    return np.where(x > 1.0, x + np.log1p(-np.exp(-x)), near)
 
 
 @dataclass(frozen=True)

@@ -141,15 +141,15 @@ class TablePair:
     def hull(cls, epsilons: FloatArray, deltas: FloatArray) -> TablePair:
         """Return the lower convex hull, in e^epsilon, of rows that hold in both orders."""
         order = np.lexsort((deltas, epsilons))
-        eps, found = np.asarray(epsilons)[order], np.asarray(deltas)[order]
+        eps, levels = np.asarray(epsilons)[order], np.asarray(deltas)[order]
         # What holds at one epsilon holds at every larger one.
-        found = np.minimum.accumulate(np.clip(found, 0.0, 1.0))
+        levels = np.minimum.accumulate(np.clip(levels, 0.0, 1.0))
         # The chord from a row to its mirror image passes epsilon = 0 here: randomized response.
-        start = 1.0 - (1.0 - found) * 2.0 / (1.0 + np.exp(eps)) * (1.0 - _ROUND)
+        start = 1.0 - (1.0 - levels) * 2.0 / (1.0 + np.exp(eps)) * (1.0 - _ROUND)
         first = min(1.0, float(start.min()))
         keep = eps > 0
         corners = _lower_hull(
-            [(0.0, first), *zip(eps[keep].tolist(), found[keep].tolist(), strict=True)]
+            [(0.0, first), *zip(eps[keep].tolist(), levels[keep].tolist(), strict=True)]
         )
         return cls(tuple(e for e, _ in corners), tuple(d for _, d in corners))
 

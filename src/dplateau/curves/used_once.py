@@ -142,8 +142,8 @@ class RecursionCurve(PrivacyCurve):
     def _sticks(self, eps: float, *distances: float) -> list[float]:
         """Return hockey sticks of the shifted noise, rounded up."""
         logs = log_hockey_stick(self.noise_kind, eps, np.array(distances))
-        found: list[float] = np.minimum(exp_up(logs), 1.0).tolist()
-        return found
+        sticks: list[float] = np.minimum(exp_up(logs), 1.0).tolist()
+        return sticks
 
     def epsilon(self, delta: float) -> float:
         """Invert delta(epsilon), rounding up; infinite if ``extra_delta`` alone is too much."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dplateau.engines.cluster import Ray
 from dplateau.engines.gradients import train_gradient
 from dplateau.engines.randomness import Randomness, SecureRandomness, SeededRandomness
 from dplateau.engines.rows import scale_rows
@@ -21,6 +22,7 @@ __all__ = [
     "ChunkSource",
     "Prepared",
     "Randomness",
+    "Ray",
     "SecureRandomness",
     "SeededRandomness",
     "Source",

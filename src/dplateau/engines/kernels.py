@@ -1,7 +1,9 @@
 """Compiled loops over rows: forward and backward pass on a tile while it is in the cache.
 
 Rows are taken a tile at a time. A tile's scores, its slopes and its share of the gradient are
-computed before the next tile is touched, so the features are read from memory once per step. Scores
+computed before the next tile is touched, so the features are read from memory once per step. Tables
+hold columns, and transposing them would take longer than all the rest: ``columns_gradient`` does
+the same on a matrix with a row per column. Scores
 and slopes have the precision of the features (doubles where there is one score per class). Products
 of a slope and an entry are rounded to whole units and added exactly (see ``ruler``), in doubles for
 up to 256 rows, then in integers.
@@ -38,6 +40,8 @@ LOG2_E, LN_2_HIGH, LN_2_LOW = 1.4426950408889634, 0.693147180369123816490, 1.908
 SHIFT = 1.5 * 2.0**52
 # Sums of so many gradients are exact in doubles: 2^8 of them, of at most 2^44 units each.
 EXACT_ROWS = 256
+# A column's products are added in so many lanes, of which eight together are still exact.
+LANES, TALLEST = 64, 2048
 
 
 @compiled
@@ -93,6 +97,29 @@ def slope(score: float, target: Any, shape: int, numbers: FloatArray) -> float:
 
 
 @compiled_in_any_order
+def slopes_of_scores(
+    slopes: FloatArray,
+    targets: Reals,
+    limits: FloatArray,
+    shape: int,
+    numbers: FloatArray,
+    room: FloatArray,
+) -> None:
+    """Turn scores into slopes within their limits, in place."""
+    if shape == 0:
+        for i in range(slopes.size):
+            slopes[i] *= targets[i]
+        exponentials(slopes, room)
+        for i in range(slopes.size):
+            slopes[i] = -targets[i] / (1.0 + slopes[i])
+    else:
+        for i in range(slopes.size):
+            slopes[i] = slope(slopes[i], targets[i], shape, numbers)
+    for i in range(limits.size):
+        slopes[i] = min(max(slopes[i], -limits[i]), limits[i])
+
+
+@compiled_in_any_order
 def tile_slopes(
     tile: Reals,
     targets: Reals,
@@ -110,17 +137,7 @@ def tile_slopes(
         for j in range(width):
             score += tile[i, j] * weights[j]
         slopes[i] = score
-    if shape == 0:
-        for i in range(height):
-            slopes[i] *= targets[i]
-        exponentials(slopes[:height], room)
-        for i in range(height):
-            slopes[i] = -targets[i] / (1.0 + slopes[i])
-    else:
-        for i in range(height):
-            slopes[i] = slope(slopes[i], targets[i], shape, numbers)
-    for i in range(limits.size):
-        slopes[i] = min(max(slopes[i], -limits[i]), limits[i])
+    slopes_of_scores(slopes[:height], targets, limits, shape, numbers, room)
 
 
 @compiled
@@ -235,6 +252,91 @@ def rows_gradient(
         add_products(chosen, slopes, shift, part)
         held += height
     put_away(part, unit, total)
+    return total
+
+
+@compiled
+def column_scores(tile: Reals, weights: Reals, scores: Reals) -> None:
+    """Put <x, w> into ``scores`` for a tile with a row per column, added in the columns' order.
+
+    The order is fixed, so a record's score is the same wherever it stands.
+    """
+    width, height = tile.shape
+    scores[:] = 0
+    # Four columns at a time: the scores are loaded and stored a quarter as often.
+    whole = width - width % 4
+    for j in range(0, whole, 4):
+        first, second, third, fourth = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
+        for i in range(height):
+            scores[i] = (
+                ((scores[i] + tile[j, i] * first) + tile[j + 1, i] * second)
+                + tile[j + 2, i] * third
+            ) + tile[j + 3, i] * fourth
+    for j in range(whole, width):
+        for i in range(height):
+            scores[i] += tile[j, i] * weights[j]
+
+
+@compiled
+def column_product(
+    column: Reals, slopes: FloatArray, shift: float, per_unit: float, lanes: FloatArray
+) -> np.int64:
+    """Return the sum of slopes times entries in whole units, for at most ``TALLEST`` of them.
+
+    Rounded as in ``add_products``. A lane holds 32 gradients at most, eight lanes together 256,
+    which is still exact.
+    """
+    height = column.size
+    whole = height - height % (4 * LANES)
+    lanes[:] = 0.0
+    for start in range(0, whole, 4 * LANES):
+        for i in range(LANES):
+            k = start + i
+            lanes[i] += (
+                (slopes[k] * np.float64(column[k]) + shift)
+                + (slopes[k + LANES] * np.float64(column[k + LANES]) - shift)
+            ) + (
+                (slopes[k + 2 * LANES] * np.float64(column[k + 2 * LANES]) + shift)
+                + (slopes[k + 3 * LANES] * np.float64(column[k + 3 * LANES]) - shift)
+            )
+    for k in range(whole, height):
+        lanes[k % LANES] += rounded(slopes[k], column[k], shift)
+    found = np.int64(0)
+    for i in range(0, LANES, 8):
+        eight = 0.0
+        for k in range(i, i + 8):
+            eight += lanes[k]
+        found += np.int64(eight * per_unit)
+    return found
+
+
+@compiled
+def columns_gradient(
+    features: Reals,
+    targets: Reals,
+    limits: FloatArray,
+    weights: Reals,
+    shape: int,
+    numbers: FloatArray,
+    unit: float,
+    height: int,
+) -> IntArray:
+    """Return the sum of all gradients of a matrix with a row per column."""
+    width, count = features.shape
+    total = np.zeros(width, np.int64)
+    shift, per_unit, height = SHIFT * unit, 1.0 / unit, min(height, TALLEST)
+    scores = np.empty(height, features.dtype)
+    slopes, room, lanes = np.empty(height), np.empty(height), np.empty(LANES)
+    for first in range(0, count, height):
+        last = min(count, first + height)
+        size = last - first
+        column_scores(features[:, first:last], weights, scores[:size])
+        slopes[:size] = scores[:size]
+        near = limits[first:last]
+        slopes_of_scores(slopes[:size], targets[first:last], near, shape, numbers, room)
+        for j in range(width):
+            column = features[j, first:last]
+            total[j] += column_product(column, slopes[:size], shift, per_unit, lanes)
     return total
 
 
@@ -411,6 +513,23 @@ def squared_norms(features: Reals) -> FloatArray:
             total += entry * entry
         found[i] = total
     return found
+
+
+@compiled
+def squared_norms_by_column(features: Reals, total: FloatArray) -> None:
+    """Put the squared norm of every record into ``total``, for a matrix with a row per column."""
+    width, height = features.shape
+    total[:] = 0.0
+    whole = width - width % 4
+    for j in range(0, whole, 4):
+        for i in range(height):
+            first, second = np.float64(features[j, i]), np.float64(features[j + 1, i])
+            third, fourth = np.float64(features[j + 2, i]), np.float64(features[j + 3, i])
+            total[i] += (first * first + second * second) + (third * third + fourth * fourth)
+    for j in range(whole, width):
+        for i in range(height):
+            entry = np.float64(features[j, i])
+            total[i] += entry * entry
 
 
 @compiled

@@ -26,14 +26,17 @@ from dplateau.algorithms.base import Neighbors
 from dplateau.algorithms.schedule import values_over
 from dplateau.engines.randomness import Randomness
 from dplateau.engines.rows import Dense, blocks, check_features, row_norms
+from dplateau.engines.sources import Source, check_count, chunks_of
 from dplateau.errors import InvalidInput
-from dplateau.ground.types import FloatArray
+from dplateau.ground.types import FloatArray, IntArray
 
 # Entries of a row have so many bits, so that products have twice as many.
 BITS = 16
 ROWS_IN_DOUBLES = 1 << (53 - 2 * BITS)
 # Norms are computed; a row may pass that is longer by this share.
 NORM_ROOM = 1e-9
+# Rows of a source that are put together, mapped and multiplied at a time.
+ROWS_AT_ONCE = 1 << 14
 
 
 def moments_run(
@@ -60,32 +63,66 @@ def moments_run(
 
 
 def noisy_moments(
-    run: Run, rows: Dense, *, feature_norm: float, randomness: Randomness
+    run: Run, rows: Dense | Source, *, feature_norm: float, randomness: Randomness
 ) -> FloatArray:
     """Return the symmetric matrix of averaged second moments, with the noise that ``run`` says.
+
+    ``rows`` is a matrix, or a source of which a chunk is in memory at a time.
 
     Raises
     ------
     InvalidInput
         If the run does not describe this release, or a row is longer than ``feature_norm``.
     """
-    check_features(rows)
-    n, p = rows.shape
-    _check_describes(run, n, feature_norm)
-    unit = math.ldexp(1.0, math.frexp(feature_norm)[1] - BITS)
+    if isinstance(rows, np.ndarray):
+        check_features(rows)
+        _check_describes(run, len(rows), feature_norm)
+        total = moment_units(rows, feature_norm)
+    else:
+        _check_describes(run, run.n, feature_norm)
+        total = _units_of_source(rows, run.n, feature_norm)
+    return with_noise(run, total, feature_norm=feature_norm, randomness=randomness)
+
+
+def with_noise(
+    run: Run, total: IntArray, *, feature_norm: float, randomness: Randomness
+) -> FloatArray:
+    """Return the averaged moments with noise, from the sums of :func:`moment_units`."""
+    n, p, unit = run.n, len(total), _unit(feature_norm)
+    slack = 2 * NORM_ROOM + (p + 4) * 2.0**-50 + n * 2.0**-50
+    noise = noise_std_of(run) * (1 + slack) * _symmetric_noise(p, randomness)
+    moments: FloatArray = total.astype(np.float64) * (unit**2 / n) + noise
+    return moments
+
+
+def moment_units(rows: Dense, feature_norm: float) -> IntArray:
+    """Return the sum of x x^T over rows of at most that norm, in whole squared units."""
+    p = rows.shape[1]
     total = np.zeros((p, p), dtype=np.int64)
-    for part in blocks(n, 8 * p):
+    for part in blocks(len(rows), 8 * p):
         block = np.asarray(rows[part])
         # Written so that a norm that is not a number does not pass.
         if not np.all(row_norms(block) <= feature_norm * (1 + NORM_ROOM)):
             raise InvalidInput(
                 f"a row is longer than feature_norm={feature_norm:g}, or not finite; use scale_rows"
             )
-        total += _product(np.trunc(block.astype(np.float64) / unit))
-    slack = 2 * NORM_ROOM + (p + 4) * 2.0**-50 + n * 2.0**-50
-    noise = noise_std_of(run) * (1 + slack) * _symmetric_noise(p, randomness)
-    moments: FloatArray = total.astype(np.float64) * (unit**2 / n) + noise
-    return moments
+        total += _product(np.trunc(block.astype(np.float64) / _unit(feature_norm)))
+    return total
+
+
+def _units_of_source(source: Source, n: int, feature_norm: float) -> IntArray:
+    total: Any = 0
+    seen = 0
+    for chunk in chunks_of(source):
+        for part in blocks(chunk.n, 1, ROWS_AT_ONCE):
+            total = total + moment_units(chunk.rows(part)[0], feature_norm)
+        seen += chunk.n
+    check_count(source, seen, n)
+    return np.asarray(total)
+
+
+def _unit(feature_norm: float) -> float:
+    return math.ldexp(1.0, math.frexp(feature_norm)[1] - BITS)
 
 
 def noise_std_of(run: Run) -> float:

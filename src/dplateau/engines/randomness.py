@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import struct
 import threading
 import weakref
 from abc import ABC, abstractmethod
@@ -272,6 +273,28 @@ if hasattr(os, "register_at_fork"):
 
 def _secure(safe_noise: bool) -> SecureRandomness:
     return SecureRandomness(safe_noise=safe_noise)
+
+
+class Keystream(Randomness):
+    """Words that are a function of a secret key and of two numbers: of a shard and of a step.
+
+    AES-256 in counter mode, the numbers in the upper 96 bits of the counter: streams do not meet
+    before 2^32 blocks.
+    """
+
+    private = True
+    statement = SecureRandomness.statement
+
+    def __init__(self, key: bytes, shard: int, step: int) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+        super().__init__()
+        counter = struct.pack(">IQI", shard, step, 0)
+        self._stream = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+
+    def words(self, count: int) -> Words:
+        """Return the next words of the stream."""
+        return np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64)
 
 
 class SeededRandomness(Randomness):

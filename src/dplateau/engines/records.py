@@ -28,6 +28,7 @@ from dplateau.engines.rows import (
     Dense,
     Sparse,
     blocks,
+    by_columns,
     check_features,
     is_sparse,
     row_norms,
@@ -39,6 +40,7 @@ from dplateau.engines.sources import (
     Part,
     Rows,
     Source,
+    check_count,
     chunks_of,
     reads_once,
 )
@@ -51,11 +53,13 @@ ALL = slice(None)
 Sum = Callable[[FloatArray], IntArray]
 NO_ROWS = np.empty(0, dtype=np.int64)
 # A tile of rows stays in a core's own cache between its forward and its backward pass.
-TILE_BYTES = 1 << 15
+TILE_BYTES, COLUMN_TILE_BYTES = 1 << 15, 1 << 18
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
 # Rows of a source that are put together, checked and summed while they are in a core's cache.
 PART_BYTES = 1 << 20
+# Processors to use, where somebody shares them out; None: all that the system allows.
+PROCESSORS: int | None = None
 
 
 @dataclass(frozen=True)
@@ -127,11 +131,16 @@ class Records(ABC):
         for rows in batches:
             yield partial(self.units, rows=rows)
 
+    def close(self) -> None:
+        """End what works for them outside of this process: nothing, as a rule."""
+        return
+
 
 class ArrayRecords(Records):
     """Records in an array, a memory-mapped array or a CSR matrix, checked when they come in.
 
-    ``ruler`` is that of all the records that these are a part of.
+    ``ruler`` is that of all the records that these are a part of. Records of which only the sum
+    over all is asked for (``whole``) may stay in columns, if the compiled loops know the loss.
     """
 
     def __init__(
@@ -141,15 +150,18 @@ class ArrayRecords(Records):
         terms: Terms,
         *,
         ruler: Ruler | None = None,
+        whole: bool = False,
     ) -> None:
         check_features(features)
         self.sparse = is_sparse(features)
         self.n, self.n_features = features.shape
-        self.features: Any = features if self.sparse else np.ascontiguousarray(features)
         self.terms, self.loss = terms, terms.loss
         self.ruler = ruler or terms.ruler(self.n, self.n_features)
         # Scores of losses with one link have the precision of the features, all others doubles.
         narrow = terms.form is not None and self.loss.n_outputs == 1
+        self.in_columns = whole and narrow and by_columns(features)
+        keep = self.sparse or self.in_columns
+        self.features: Any = features if keep else np.ascontiguousarray(features)
         self.dtype = features.dtype if narrow else np.dtype(np.float64)
         self.targets = self._read(targets)
         self.limits = np.empty(0)
@@ -176,13 +188,18 @@ class ArrayRecords(Records):
 
     def units_of_all(self, weights: FloatArray) -> IntArray:
         """Return the sum over all records, computed in this thread alone."""
+        if self.in_columns and self.terms.form is not None:
+            inner = weights.astype(self.dtype)
+            known = (self.targets, self.limits, inner, *self.terms.form, self.ruler.unit)
+            tall = max(4 * kernels.LANES, COLUMN_TILE_BYTES // self._row_bytes)
+            return kernels.columns_gradient(self.features.T, *known, tall)
         return self._sum(weights.astype(self.dtype), NO_ROWS, 0, self.n)
 
     def _on_all_processors(self, part: Callable[[int, int], IntArray], n: int) -> IntArray:
         """Return the sum of the parts of n rows, shared out if that is worth it."""
         if self._row_work * n < THREAD_BYTES:
             return part(0, n)
-        cuts = np.linspace(0, n, _processors() + 1).astype(int).tolist()
+        cuts = np.linspace(0, n, processors() + 1).astype(int).tolist()
         return cast(IntArray, sum(self._pool.map(part, cuts[:-1], cuts[1:])))
 
     def _sum(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
@@ -229,11 +246,15 @@ class ArrayRecords(Records):
     @cached_property
     def _height(self) -> int:
         """Return the number of rows of a tile."""
-        return int(min(256, max(4, TILE_BYTES // (self.dtype.itemsize * self.n_features))))
+        return int(min(256, max(4, TILE_BYTES // self._row_bytes)))
+
+    @property
+    def _row_bytes(self) -> int:
+        return int(self.dtype.itemsize * self.n_features)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_processors())
+        return ThreadPoolExecutor(processors())
 
     def _read(self, targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
         targets = np.asarray(targets)
@@ -241,6 +262,8 @@ class ArrayRecords(Records):
             raise InvalidInput(
                 f"{self.n} rows need {self.n} targets; got an array of shape {targets.shape}"
             )
+        if targets.dtype.kind not in "biuf":
+            raise InvalidInput(f"targets must be numbers; got {targets.dtype}")
         self.loss.check_targets(targets)
         if self.loss.n_outputs > 1:
             return targets.astype(np.int64)
@@ -257,7 +280,7 @@ class SourceRecords(Records):
     pass of its own. Rows are checked whenever they are read: a source may bring other ones.
     """
 
-    def __init__(self, source: Source, terms: Terms, n: int) -> None:
+    def __init__(self, source: Source, terms: Terms, n: int, *, ruler: Ruler | None = None) -> None:
         self.source, self.terms, self.n = source, terms, n
         self._passes, self._end = 0, n
         self._walk = self._pass()
@@ -269,7 +292,7 @@ class SourceRecords(Records):
         check_features(rows)
         self.n_features = rows.shape[1]
         self._row_bytes = rows.dtype.itemsize * self.n_features
-        self.ruler = terms.ruler(n, self.n_features)
+        self.ruler = ruler or terms.ruler(n, self.n_features)
 
     def in_turn(self, batches: Iterable[Rows]) -> Iterator[Sum]:
         """Yield for every batch what gives its sum, collecting random ones ahead."""
@@ -318,7 +341,7 @@ class SourceRecords(Records):
         def part(block: slice) -> IntArray:
             some = chosen[block]
             rows = slice(some.start, some.stop) if isinstance(some, range) else some
-            return self._records(*chunk.rows(rows)).units_of_all(weights)
+            return self._records(*chunk.rows(rows), whole=True).units_of_all(weights)
 
         parts = self._pool.map(part, blocks(len(chosen), self._row_bytes, PART_BYTES))
         return sum(parts, start=np.zeros(weights.shape, dtype=np.int64))
@@ -336,7 +359,7 @@ class SourceRecords(Records):
         # Where a record ended up; those that are absent are the last in the order.
         place = np.empty(wanted.size, dtype=np.int64)
         place[order] = np.arange(wanted.size)
-        records = self._records(*_joined(parts)) if parts else None
+        records = self._records(*joined(parts)) if parts else None
         for batch in np.split(place, np.cumsum([rows.size for rows in group])[:-1]):
             there = batch[batch < seen]
             yield partial(_sum_over, records, there)
@@ -348,13 +371,13 @@ class SourceRecords(Records):
             if low < high:
                 yield first, chunk, rows[low:high] - first
 
-    def _records(self, features: Any, targets: Any) -> ArrayRecords:
+    def _records(self, features: Any, targets: Any, *, whole: bool = False) -> ArrayRecords:
         if features.shape[1] != self.n_features:
             raise InvalidInput(
                 f"every chunk must have the same columns; got {self.n_features} "
                 f"and then {features.shape[1]}"
             )
-        return ArrayRecords(features, targets, self.terms, ruler=self.ruler)
+        return ArrayRecords(features, targets, self.terms, ruler=self.ruler, whole=whole)
 
     def _chunk_with(self, row: int) -> tuple[int, Chunk] | None:
         """Return the chunk that holds the row and the number of its first row; None if absent."""
@@ -387,20 +410,16 @@ class SourceRecords(Records):
         first = 0
         for chunk in chunks_of(self.source):
             if first + chunk.n > self.n:
-                raise InvalidInput(f"the source holds more records than n={self.n}")
+                check_count(self.source, first + chunk.n, self.n)
             if chunk.n:
                 yield first, chunk
             first += chunk.n
-        if first < self.n and not self.source.at_most:
-            raise InvalidInput(
-                f"the source holds {first} records, but the run is described for n={self.n}; with "
-                "at_most=True the missing ones count as absent"
-            )
+        check_count(self.source, first, self.n)
         self._end = first
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(_processors())
+        return ThreadPoolExecutor(processors())
 
 
 def _sum_over(records: ArrayRecords | None, rows: IntArray, weights: FloatArray) -> IntArray:
@@ -410,7 +429,7 @@ def _sum_over(records: ArrayRecords | None, rows: IntArray, weights: FloatArray)
     return records.units(weights, rows)
 
 
-def _joined(parts: list[Part]) -> Part:
+def joined(parts: list[Part]) -> Part:
     """Return the rows of several parts as one."""
     features = [part[0] for part in parts]
     targets = np.concatenate([part[1] for part in parts])
@@ -474,8 +493,10 @@ def _libraries() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return how many processors this process may use."""
+    if PROCESSORS is not None:
+        return PROCESSORS
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, csr_matrix, issparse
 
-from dplateau.engines.kernels import squared_norms
+from dplateau.engines.kernels import squared_norms, squared_norms_by_column
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -21,6 +21,7 @@ Features = TypeVar("Features")
 BLOCK_BYTES = 1 << 24
 # Room for the rounding of norms when rows are checked; the noise covers it (see ``ruler``).
 NORM_ROOM = 1e-9
+SUMS_BYTES = 1 << 14
 
 
 def blocks(n: int, row_bytes: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:
@@ -46,6 +47,13 @@ def is_sparse(features: object) -> bool:
     return True
 
 
+def by_columns(features: object) -> bool:
+    """Return whether the entries of a dense column stand side by side in memory."""
+    return isinstance(features, np.ndarray) and (
+        features.strides[0] == features.itemsize and features.shape[1] > 1 < features.shape[0]
+    )
+
+
 def check_features(features: object) -> None:
     """Refuse what is not a matrix of floats."""
     shape, dtype = getattr(features, "shape", None), getattr(features, "dtype", None)
@@ -66,6 +74,11 @@ def row_norms(features: Dense | Sparse) -> FloatArray:
         filled = np.repeat(np.arange(n), np.diff(rows.indptr))
         squares = np.square(rows.data.astype(np.float64))
         sums: FloatArray = np.bincount(filled, weights=squares, minlength=n).astype(float)
+    elif by_columns(features):
+        sums = np.empty(n)
+        # A piece at a time: the sums stay in the cache while the columns pass by.
+        for part in blocks(n, 8, SUMS_BYTES):
+            squared_norms_by_column(features[part].T, sums[part])
     else:
         sums = squared_norms(np.ascontiguousarray(features))
     norms: FloatArray = np.sqrt(sums)
@@ -93,7 +106,7 @@ def scale_rows(features: Features, norm: float, *, out: Dense | None = None) -> 
         scaled = rows.copy()
         scaled.data = (rows.data * _factors(rows, norm)[filled]).astype(rows.dtype)
         return cast(Features, scaled)
-    dense = np.empty(rows.shape, rows.dtype) if out is None else out
+    dense = np.empty_like(rows, subok=False) if out is None else out
     if dense.shape != rows.shape or dense.dtype != rows.dtype:
         raise InvalidInput(
             f"out must have shape {rows.shape} and type {rows.dtype}; "

@@ -15,12 +15,13 @@ source never counts for it. Four kinds cover what there is:
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, assert_never
@@ -71,6 +72,28 @@ class ChunkSource:
 
     chunks: Iterable[Part]
     at_most: bool = False
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Some row groups of a Parquet file, by their numbers."""
+
+    path: Path
+    groups: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """An array that lies in a file."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def open(self) -> npt.NDArray[Any]:
+        """Return the array, memory-mapped."""
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,13 +167,61 @@ def reads_once(source: Source) -> bool:
             assert_never(unknown)
 
 
+def size_of(source: Source) -> int | None:
+    """Return how many records there are if that is known without reading them."""
+    match source:
+        case ArraySource(features=features):
+            return int(features.shape[0])
+        case ChunkSource():
+            return None
+        case TableSource(data=data):
+            return _table_rows(data)
+        case Prepared(source=inner):
+            return size_of(inner)
+        case _ as unknown:
+            assert_never(unknown)
+
+
+def check_count(source: Source, seen: int, n: int) -> None:
+    """Refuse a source that held another number of records than the run declares."""
+    if seen > n:
+        raise InvalidInput(f"the source holds more records than n={n}")
+    if seen < n and not source.at_most:
+        raise InvalidInput(
+            f"the source holds {seen} records, but the run is described for n={n}; with "
+            "at_most=True the missing ones count as absent"
+        )
+
+
+def bounded(source: Source) -> Source:
+    """Return the source as one that may hold fewer records than a run declares."""
+    if isinstance(source, Prepared):
+        return replace(source, source=bounded(source.source))
+    return replace(source, at_most=True)
+
+
+def opened(source: Source) -> tuple[Source, Part]:
+    """Return the source and its first record; a stream is read that far and goes on from there."""
+    if isinstance(source, ChunkSource) and reads_once(source):
+        first = next((part for part in source.chunks if _pair(part)[0].shape[0]), None)
+        parts = () if first is None else (first,)
+        source = replace(source, chunks=itertools.chain(parts, source.chunks))
+        found: Iterator[Chunk] = map(_slice, parts)
+    else:
+        found = chunks_of(source)
+    for chunk in found:
+        if chunk.n:
+            return source, chunk.rows(slice(0, 1))
+    raise InvalidInput("the source holds no records at all")
+
+
 def chunks_of(source: Source, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
     """Start over and yield the source's chunks."""
     match source:
         case ArraySource(features=features, targets=targets):
             return _slices(features, targets, chunk_bytes)
         case ChunkSource(chunks=chunks):
-            return (_Slice(*_pair(part)) for part in chunks)
+            return map(_slice, chunks)
         case TableSource():
             return _read_ahead(_columns(source, chunk_bytes))
         case Prepared(source=inner, prepare=prepare):
@@ -166,6 +237,28 @@ def is_mapped(array: Any) -> bool:
             return True
         array = getattr(array, "base", None)
     return False
+
+
+def mapped_file(array: Any) -> MappedFile | None:
+    """Return where a whole memory-mapped array lies, for others to open; None if nowhere."""
+    root = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap)
+    if not root or not array.flags.c_contiguous or not Path(array.filename or "").is_file():
+        return None
+    path = str(Path(array.filename).resolve())
+    return MappedFile(path, array.dtype.str, array.shape, array.offset)
+
+
+def row_groups(data: Any) -> list[tuple[Path, list[tuple[int, int]]]] | None:
+    """Return files with the rows and bytes of their row groups; None for what is in memory."""
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table | dataset.Dataset):
+        return None
+    found = []
+    for path in _files(data):
+        with _opened_file(path) as file:
+            every = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            found.append((path.resolve(), [(one.num_rows, one.total_byte_size) for one in every]))
+    return found
 
 
 def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ArraySource:
@@ -258,7 +351,7 @@ class _PreparedChunk:
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """Records in columns; rows are put together a block at a time."""
+    """Records in columns, and so are the rows that are asked for: transposing them is slow."""
 
     columns: tuple[npt.NDArray[Any], ...]
     targets: npt.NDArray[Any]
@@ -270,10 +363,14 @@ class _Columns:
 
     def rows(self, chosen: Rows) -> Part:
         targets = self.targets[chosen]
-        found = np.empty((len(targets), len(self.columns)), self.dtype)
+        found = np.empty((len(self.columns), len(targets)), self.dtype)
         for j, column in enumerate(self.columns):
-            found[:, j] = column[chosen]
-        return found, targets
+            found[j] = column[chosen]
+        return found.T, targets
+
+
+def _slice(part: Any) -> Chunk:
+    return _Slice(*_pair(part))
 
 
 def _pair(part: Any) -> Part:
@@ -316,7 +413,7 @@ def _columns(source: TableSource, chunk_bytes: int) -> Iterator[Chunk]:
     names = [source.features] if isinstance(source.features, str) else list(source.features)
     for batch in _batches(source.data, [*names, source.target], chunk_bytes):
         columns = [_numbers(batch.column(name), name) for name in names]
-        targets = _numbers(batch.column(source.target), source.target)
+        targets = _labels(batch.column(source.target), source.target)
         if targets.ndim != 1:
             raise InvalidInput(f"column {source.target!r} holds lists; a target is one number")
         if len(columns) == 1 and columns[0].ndim == 2:
@@ -328,13 +425,44 @@ def _columns(source: TableSource, chunk_bytes: int) -> Iterator[Chunk]:
         yield _Columns(tuple(columns), targets, np.dtype(np.float32 if single else np.float64))
 
 
-def _batches(data: Any, names: list[str], chunk_bytes: int) -> Iterator[Any]:
-    """Yield the record batches of a table, of about the size of a chunk."""
+def _table_rows(data: Any) -> int:
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table):
+        return int(data.num_rows)
+    if isinstance(data, dataset.Dataset):
+        return int(data.count_rows())
+    return sum(_opened_file(path).metadata.num_rows for path in _files(data))
+
+
+def column_names(data: Any) -> list[str]:
+    """Return the columns of a table, of its first file if there are several."""
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table | dataset.Dataset):
+        return list(data.schema.names)
+    return list(_opened_file(_files(data)[0]).schema_arrow.names)
+
+
+def _arrow() -> tuple[Any, Any, Any]:
     try:
         import pyarrow
         from pyarrow import dataset, parquet
     except ModuleNotFoundError:
         raise InvalidInput("reading tables needs pyarrow: pip install 'dplateau[frames]'") from None
+    return pyarrow, dataset, parquet
+
+
+def _opened_file(path: Path) -> Any:
+    pyarrow, _, parquet = _arrow()
+    try:
+        # Mapped: pages are decoded from the file's own memory, not from copies of row groups.
+        return parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
+    except (pyarrow.ArrowInvalid, OSError):
+        raise InvalidInput(f"cannot read {path}: it is no Parquet file") from None
+
+
+def _batches(data: Any, names: list[str], chunk_bytes: int) -> Iterator[Any]:
+    """Yield the record batches of a table, of about the size of a chunk."""
+    pyarrow, dataset, _ = _arrow()
     if isinstance(data, pyarrow.Table | dataset.Dataset):
         schema = data.schema
         rows = _batch_rows([schema.field(name) for name in _known(names, schema)], chunk_bytes)
@@ -347,16 +475,14 @@ def _batches(data: Any, names: list[str], chunk_bytes: int) -> Iterator[Any]:
             frugal["fragment_scan_options"] = dataset.ParquetFragmentScanOptions(pre_buffer=False)
         yield from data.to_batches(columns=names, batch_size=rows, **frugal)
         return
-    for path in _files(data):
-        try:
-            # Mapped: pages are decoded from the file's own memory, not from copies of row groups.
-            file = parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
-        except (pyarrow.ArrowInvalid, OSError):
-            raise InvalidInput(f"cannot read {path}: it is no Parquet file") from None
-        with file:
+    part = isinstance(data, RowGroups)
+    for path in [data.path] if part else _files(data):
+        with _opened_file(path) as file:
             schema = file.schema_arrow
             chosen = [schema.field(name) for name in _known(names, schema)]
-            yield from file.iter_batches(_batch_rows(chosen, chunk_bytes), columns=names)
+            groups = data.groups if part else None
+            rows = _batch_rows(chosen, chunk_bytes)
+            yield from file.iter_batches(rows, row_groups=groups, columns=names)
 
 
 def _files(data: Any) -> list[Path]:
@@ -397,6 +523,20 @@ def _batch_rows(fields: Any, chunk_bytes: int) -> int:
         except ValueError:  # texts have no width; they are refused later, by name
             bits += 64
     return max(1024, 8 * chunk_bytes // bits)
+
+
+def _labels(column: Any, name: str) -> npt.NDArray[Any]:
+    """Return a column of targets: numbers, or texts that name classes."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count or not (
+        types.is_string(column.type) or types.is_large_string(column.type)
+    ):
+        return _numbers(column, name)
+    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found
 
 
 def _numbers(column: Any, name: str) -> npt.NDArray[Any]:

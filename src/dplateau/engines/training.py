@@ -26,6 +26,8 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import PerStep, values_over
+from dplateau.algorithms.stated import learning_rate_of
+from dplateau.engines.cluster import ClusterRecords, Ray, engine_of
 from dplateau.engines.kernels import advance
 from dplateau.engines.randomness import Randomness, SecureRandomness
 from dplateau.engines.records import ALL, ArrayRecords, Records, SourceRecords, Terms
@@ -61,6 +63,7 @@ def train(
     randomness: Randomness | None = None,
     progress: Progress | None = None,
     on_checkpoint: OnCheckpoint | None = None,
+    engine: str | Ray | None = None,
 ) -> FloatArray:
     """Run the described algorithm on these records and return the weights it releases.
 
@@ -92,6 +95,9 @@ def train(
         For runs that release checkpoints: called with (steps done, weights) at each of them. It may
         look, validate and keep what it likes, and stops the run by returning True. The certificate
         stays that of the steps planned: stopping saves time, not epsilon.
+    engine
+        None sums gradients in this process; "ray" or a :class:`Ray` has workers do so that load
+        files of their own (Parquet, or memory-mapped arrays), for full and Poisson batches.
 
     Returns
     -------
@@ -107,11 +113,21 @@ def train(
         If the domain has no projection, or the loss no constants where gradients are taken.
     """
     _check_run(run, loss, feature_norm, clip)
-    records = _records(run, features, targets, Terms(loss, feature_norm, clip))
-    _check_sizes(run, records, loss)
-    shape = (records.n_features,) if loss.n_outputs == 1 else (records.n_features, loss.n_outputs)
-    leaving = Leaving(run, shape, on_checkpoint)
-    return take_steps(run, records, np.zeros(shape), leaving, randomness, progress)
+    terms, cluster = Terms(loss, feature_norm, clip), engine_of(engine)
+    randomness = randomness or SecureRandomness()
+    if cluster is None:
+        records = _records(run, features, targets, terms)
+    else:
+        source = _source(features, targets)
+        records = ClusterRecords(source, terms, run, cluster, randomness)
+    try:
+        _check_sizes(run, records, loss)
+        width, scores = records.n_features, loss.n_outputs
+        shape = (width,) if scores == 1 else (width, scores)
+        leaving = Leaving(run, shape, on_checkpoint)
+        return take_steps(run, records, np.zeros(shape), leaving, randomness, progress)
+    finally:
+        records.close()
 
 
 class Leaving:
@@ -176,9 +192,8 @@ def _walk(
     progress: Progress | None,
 ) -> None:
     """Take the run's steps, changing the weights in place."""
-    assert run.learning_rate is not None
     # Plain numbers: NumPy's own scalars would make every product several times as slow.
-    rates = values_over(run.learning_rate, run.steps).tolist()
+    rates = values_over(learning_rate_of(run), run.steps).tolist()
     # On the sum of gradients, and more of it by what arithmetic may add to a record's share.
     room = 1 + records.ruler.slack
     stds = (values_over(run.noise_std, run.steps) * (run.batch_size * room)).tolist()
@@ -231,18 +246,23 @@ def _reporter(progress: Progress | None, steps: int) -> Callable[[int], None]:
 
 def _records(run: Run, features: Any, targets: npt.NDArray[Any] | None, terms: Terms) -> Records:
     """Return the records: in memory, or read from where they are when that is needed."""
-    if targets is not None:
-        if not is_mapped(features) or features.nbytes <= 2 * CHUNK_BYTES:
-            return ArrayRecords(features, targets, terms)
-        source: Source = ArraySource(features, targets)
-    elif isinstance(features, ArraySource | ChunkSource | TableSource | Prepared):
-        source = features
-    elif isinstance(features, Iterable) and not hasattr(features, "shape"):
-        source = ChunkSource(features)
-    else:
-        raise InvalidInput("targets are missing; only a source of chunks brings its own")
+    small = not is_mapped(features) or features.nbytes <= 2 * CHUNK_BYTES
+    if targets is not None and small:
+        return ArrayRecords(features, targets, terms)
+    source = _source(features, targets)
     _check_passes(run, source)
     return SourceRecords(source, terms, run.n)
+
+
+def _source(features: Any, targets: npt.NDArray[Any] | None) -> Source:
+    """Return the source that features and targets stand for."""
+    if targets is not None:
+        return ArraySource(features, targets)
+    if isinstance(features, ArraySource | ChunkSource | TableSource | Prepared):
+        return features
+    if isinstance(features, Iterable) and not hasattr(features, "shape"):
+        return ChunkSource(features)
+    raise InvalidInput("targets are missing; only a source of chunks brings its own")
 
 
 def _check_passes(run: Run, source: Source) -> None:

@@ -11,7 +11,6 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -28,10 +27,14 @@ from dplateau.algorithms import (
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
+from dplateau.engines.cluster import engine_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
+from dplateau.estimators.columns import columns_of
+from dplateau.estimators.data import ArrayData, Data, names_of, source_data, source_of
 from dplateau.estimators.disclosures import (
     PUBLIC_VALIDATION,
     SEEDED,
+    about_engine,
     about_rows,
     about_sizes,
     fixed_seed,
@@ -39,17 +42,17 @@ from dplateau.estimators.disclosures import (
     undeclared_rows,
 )
 from dplateau.estimators.inputs import Task, checked_rows
-from dplateau.estimators.rows import RowMap, bounds_of_columns
+from dplateau.estimators.rows import RowMap
 from dplateau.estimators.stages import Stages, Watching, staged
-from dplateau.estimators.whitening import whitened_rows
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.ledger import ledger_in_force, paid_for
 from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person, released
-from dplateau.planning.whitening import radius_for
 
 DEFAULT_DELTA = 1e-5
+# What a fitted model predicts with, beside the map of rows.
+_WEIGHTS = ("coef_", "intercept_", "coef_beyond_", "intercept_beyond_")
 DEFAULT_NORM = 1.0
 
 _PARAMETERS = """
@@ -62,7 +65,10 @@ _PARAMETERS = """
         ``feature_bounds``.
     feature_bounds
         Pair (low, high) of numbers or of one number per column: columns are cut to it and mapped to
-        [-1, 1] before ``data_norm`` applies. Sparse X needs bounds that are symmetric about 0.
+        [-1, 1] before ``data_norm`` applies. Or a dict by column name (by position if X has no
+        names), or a list, that has for each column (low, high), "binary" (0 or 1, left as it is) or
+        ("nonnegative", high) (mapped to [0, 1]). Sparse X needs zeros that stay zeros: those two
+        kinds, or ranges that are symmetric about 0.
     fit_intercept
         Whether to learn a constant.
     n_public
@@ -94,6 +100,14 @@ _PARAMETERS = """
         not private, and warns.
     safe_noise
         Build every noise value from several, against attacks on floating-point numbers.
+    scratch
+        For records that are not in memory: None maps rows to the bounds whenever they are read;
+        True or a folder keeps them in a file once they are, which has no name and is gone with the
+        process. Arrays are then read in chunks too.
+    engine
+        None trains in this process. "ray", or a :class:`dplateau.engines.Ray` with its settings,
+        trains on a Ray cluster, whose workers load files of their own (Parquet files, or
+        memory-mapped arrays): the same law and the same certificate.
     verbose
         1 shows steps and time on standard error; a function is called with (steps done, steps in
         all).
@@ -103,11 +117,14 @@ _ATTRIBUTES = """
     ----------
     coef_, intercept_
         The noisy weights, in the units of X.
+    coef_beyond_, intercept_beyond_
+        Of regressors: the same for what a whitened row is longer than usual, which has a slope of
+        its own; None where rows were not whitened.
     certificate_, plan_, row_map_
         What is proved about the fit, what was run and why, and how rows are brought to the bounds.
     staged_weights_, validation_scores_
-        With ``checkpoints``: (coef_, intercept_) of every stage; and with ``early_stopping`` the
-        score of each on the public records.
+        With ``checkpoints``: ``coef_``, ``intercept_`` and so on of every stage, by name; and with
+        ``early_stopping`` the score of each on the public records.
     n_features_in_, feature_names_in_, classes_
         The columns, and the classes of a classifier.
 
@@ -131,7 +148,7 @@ class PrivateLinearModel(BaseEstimator):
     coef_: FloatArray
     intercept_: Any
     n_features_in_: int
-    staged_weights_: list[tuple[Any, Any]]
+    staged_weights_: list[dict[str, Any]]
     validation_scores_: list[float]
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -161,6 +178,8 @@ class PrivateLinearModel(BaseEstimator):
         public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
+        scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         self.epsilon = epsilon
@@ -179,10 +198,19 @@ class PrivateLinearModel(BaseEstimator):
         self.public_validation = public_validation
         self.random_state = random_state
         self.safe_noise = safe_noise
+        self.scratch = scratch
+        self.engine = engine
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> Any:
+    def fit(self, X: Any, y: Any = None) -> Any:
         """Train on the rows of X with targets y; of the data only the noisy weights are kept.
+
+        Data larger than memory stay where they are: X may be a memory-mapped array; Parquet files
+        (a path, a list of paths, a folder) or an Arrow table or dataset, with the name of the
+        target's column as y and all other columns as features; a source of
+        :mod:`dplateau.engines`; or an iterable of chunks (features, targets), with ``n_public`` and
+        no y. An iterator is read once, in batches that follow its order, and ``n_public`` is then
+        the exact number of its records.
 
         A fit that fails or is interrupted leaves no fitted attribute, not even an older one. Inside
         ``with Ledger(path):`` the ledger pays for it before training starts, or refuses.
@@ -200,38 +228,35 @@ class PrivateLinearModel(BaseEstimator):
         return self
 
     def _learn(self, X: Any, y: Any) -> None:
-        features, targets = self._validated(X, y)
-        slots = self._slots(features.shape[0])
-        low, high = bounds_of_columns(self.feature_bounds, features.shape[1])
-        task = self._task(targets)
         self._check_stages()
-        chosen, stages = self._planned(slots, features, task), None
+        data = self._data(X, y)
+        slots = self._slots(data.n) if isinstance(data, ArrayData) else data.n
+        names = getattr(self, "feature_names_in_", None)
+        columns = columns_of(self.feature_bounds, data.width, names)
+        task = self._task(data.targets)
+        chosen, stages = self._planned(slots, data, task), None
         if self.checkpoints is not None:
             chosen, stages = staged(chosen, self.checkpoints)
         for doubt in (*self._undeclared(), *chosen.doubts):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
-        row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
+        row_map = RowMap(chosen.data_norm, chosen.intercept, columns)
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
-            rows, whitening = whitened_rows(
-                row_map.training_rows(features, slots),
-                chosen.moments,
-                chosen.row_norm,
-                radius_for(chosen.loss),
-                randomness,
-            )
-            row_map = dataclasses.replace(row_map, whitening=whitening)
+            training = data.training(row_map, task, slots, chosen, randomness)
+            bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
+            row_map = dataclasses.replace(row_map, whitening=training.whitening, bend=bend)
             watching = None if stages is None else self._watching(stages, row_map)
             weights = train(
                 chosen.run,
                 chosen.loss,
-                rows,
-                task.padded(slots),
+                training.features,
+                training.targets,
                 feature_norm=chosen.feature_norm,
                 clip=chosen.clip,
                 randomness=randomness,
                 progress=progress_of(self.verbose, type(self).__name__, chosen.run),
                 on_checkpoint=watching,
+                engine=engine_of(self.engine),
             )
         self.plan_ = chosen
         self.row_map_ = row_map
@@ -239,8 +264,9 @@ class PrivateLinearModel(BaseEstimator):
             chosen.gradients,
             assumptions=(
                 *chosen.gradients.assumptions,
-                about_sizes(self.n_public, slots, chosen.run.neighbors),
-                *about_rows(features.dtype, randomness),
+                about_sizes(None if data.exact else self.n_public, slots, chosen.run.neighbors),
+                *about_rows(data.dtype, randomness),
+                *about_engine(self.engine),
                 *((PUBLIC_VALIDATION,) if self.early_stopping is not None else ()),
                 *self._more_assumptions(),
             ),
@@ -252,8 +278,11 @@ class PrivateLinearModel(BaseEstimator):
             self._keep(*row_map.in_original_units(weights))
             return
         models = [self._at(w, row_map) for w in watching.stages.weights(watching.path)]
-        self.staged_weights_ = [(model.coef_, model.intercept_) for model in models]
-        self.coef_, self.intercept_ = self.staged_weights_[watching.best]
+        self.staged_weights_ = [
+            {name: value for name, value in vars(model).items() if name in _WEIGHTS}
+            for model in models
+        ]
+        vars(self).update(self.staged_weights_[watching.best])
         if watching.score is not None:
             self.validation_scores_ = watching.scores
 
@@ -270,9 +299,9 @@ class PrivateLinearModel(BaseEstimator):
                 f"{type(self).__name__} was fitted without stages: pass checkpoints=5 or so, which "
                 "are then part of what leaves and of its certificate"
             )
-        for coef, intercept in self.staged_weights_:
+        for weights in self.staged_weights_:
             model = copy.copy(self)
-            model.coef_, model.intercept_ = coef, intercept
+            vars(model).update(weights)
             yield model
 
     def _at(self, weights: FloatArray, row_map: RowMap) -> Any:
@@ -308,6 +337,20 @@ class PrivateLinearModel(BaseEstimator):
             return Watching(stages, None)
         known, truth = self.public_validation
         return Watching(stages, lambda w: float(self._at(w, row_map).score(known, truth)))
+
+    def _data(self, X: Any, y: Any) -> Data:
+        """Return the records: checked arrays, or a source whose records are checked when read."""
+        elsewhere = self.scratch is not None or self.engine is not None
+        source = source_of(X, y, anyway=elsewhere)
+        if source is None:
+            return ArrayData(*self._validated(X, y), exact=self.n_public is None)
+        ordered = isinstance(self.algorithm, Run) and _is_ordered(self.algorithm)
+        engine = engine_of(self.engine)
+        found = source_data(source, self.n_public, self.scratch, engine, ordered=ordered)
+        self.n_features_in_ = found.width
+        if (names := names_of(found.source)) is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+        return found
 
     @abstractmethod
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
@@ -358,7 +401,7 @@ class PrivateLinearModel(BaseEstimator):
             return min(DEFAULT_DELTA, 1.0 / slots)
         return checks.probability("delta", self.delta)
 
-    def _planned(self, slots: int, features: Any, task: Task) -> Plan:
+    def _planned(self, slots: int, data: Data, task: Task) -> Plan:
         """Return what to run; sizes and parameters are all that it depends on."""
         if isinstance(self.algorithm, Run) and self.algorithm.neighbors != self.neighbors:
             raise InvalidInput(
@@ -367,7 +410,7 @@ class PrivateLinearModel(BaseEstimator):
             )
         return _plan(
             n=slots,
-            d=features.shape[1],
+            d=data.width,
             n_classes=task.n_classes,
             loss=task.loss,
             epsilon=self.epsilon,
@@ -378,9 +421,9 @@ class PrivateLinearModel(BaseEstimator):
             neighbors=self.neighbors,
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
-            algorithm=self.algorithm,
-            # Turned rows would no longer be sparse; how rows are stored is the caller's choice.
-            whitening="never" if issparse(features) else self.whitening,
+            algorithm="one_pass" if data.streams and self.algorithm == "auto" else self.algorithm,
+            # How rows are stored, and whether they can be read again, is the caller's choice.
+            whitening=self.whitening if data.whitens and not data.streams else "never",
         )
 
     def _randomness(self) -> Randomness:
@@ -400,9 +443,12 @@ class PrivateLinearModel(BaseEstimator):
         """Return the scores of rows, one column per score."""
         check_is_fitted(self)
         features = checked_rows(self, X)
-        coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
         with np.errstate(all="ignore"):
-            return self.row_map_.scores(features, coef, intercept)
+            return self.row_map_.scores(features, *self.by_score())
+
+    def by_score(self) -> tuple[FloatArray, FloatArray]:
+        """Return coefficients and constants as the row map takes them, one row per score."""
+        return np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
 
     def __sklearn_tags__(self) -> Any:
         """Say what the estimator takes: sparse rows too."""

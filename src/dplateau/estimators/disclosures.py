@@ -77,6 +77,14 @@ def about_rows(dtype: Any, randomness: Randomness) -> tuple[Assumption, ...]:
     )
 
 
+def about_engine(engine: object) -> tuple[Assumption, ...]:
+    """Return what the claim says about other machines that took part."""
+    if engine is None:
+        return ()
+    text = "the cluster's machines keep weights and sums of gradients to themselves (docs/scale.md)"
+    return (Assumption(text, "declared"),)
+
+
 def about_classes(declared: bool) -> Assumption:
     """Return what the claim says about the classes."""
     if declared:

@@ -8,7 +8,7 @@ in an exception that is chained to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,26 +168,35 @@ def _trouble(cell: Any) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What is learned: a loss (by name or itself) and a target for every record.
+    """What is learned: a loss (by name or itself) and how targets become what it takes.
 
     ``absent`` is a target that the loss accepts, for rows of zeros.
     """
 
     loss: str | Loss
     n_classes: int
-    targets: npt.NDArray[Any]
+    read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
     absent: float
 
-    def padded(self, slots: int) -> npt.NDArray[Any]:
-        """Return the targets with those of absent records appended."""
-        missing = np.full(slots - len(self.targets), self.absent, dtype=self.targets.dtype)
-        return np.concatenate([self.targets, missing])
+
+@dataclass(frozen=True, eq=False)
+class ClassNumbers:
+    """Reads labels: as the places of their classes, or with two classes as -1 and 1."""
+
+    classes: npt.NDArray[Any]
+
+    def __call__(self, targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the targets of a loss."""
+        numbers = class_numbers(targets, self.classes)
+        return numbers if len(self.classes) > 2 else 2.0 * numbers - 1.0
 
 
 @dataclass(frozen=True)
 class TargetRange:
     """Public limits of a regression's targets, which are mapped from center +- half to [-1, 1]."""
 
+    low: float
+    high: float
     center: float
     half: float
 
@@ -198,7 +207,8 @@ class TargetRange:
         Without an intercept a model cannot learn an offset, and the range stays centered at 0.
         """
         if np.ndim(target_bound) == 0:
-            return cls(0.0, checks.positive("target_bound", target_bound))
+            half = checks.positive("target_bound", target_bound)
+            return cls(-half, half, 0.0, half)
         try:
             low, high = (checks.real("target_bound", side) for side in target_bound)
         except (TypeError, ValueError):
@@ -210,11 +220,13 @@ class TargetRange:
                 f"target_bound must be a finite pair with low < high; got ({low:g}, {high:g})"
             )
         if centered:
-            return cls((low + high) / 2, (high - low) / 2)
-        return cls(0.0, max(abs(low), abs(high)))
+            return cls(low, high, (low + high) / 2, (high - low) / 2)
+        return cls(low, high, 0.0, max(abs(low), abs(high)))
 
     def mapped(self, targets: npt.NDArray[Any]) -> FloatArray:
         """Return every target in units of the range, cut to [-1, 1] on its own."""
+        if targets.dtype.kind not in "biuf" or not np.all(np.isfinite(targets)):
+            raise InvalidInput("targets must be finite numbers; some are not")
         shares = (np.asarray(targets, dtype=np.float64) - self.center) / self.half
         return np.clip(shares, -1.0, 1.0)
 
@@ -239,11 +251,20 @@ def seen_classes(targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def class_numbers(targets: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the place of every target among the classes."""
+    if targets.dtype.kind in "biuf" and classes.dtype.kind in "biuf":
+        found = np.minimum(np.searchsorted(classes, targets), len(classes) - 1)
+        return _known_numbers(np.where(classes[found] == targets, found, -1), classes)
     places = {label: place for place, label in enumerate(classes.tolist())}
     try:
         numbers = np.array([places.get(label, -1) for label in targets.tolist()], dtype=np.int64)
     except TypeError:
         raise InvalidInput("y has a target that is no label: lists and dicts are none") from None
+    return _known_numbers(numbers, classes)
+
+
+def _known_numbers(
+    numbers: npt.NDArray[np.int64], classes: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
     if np.any(numbers < 0):
         # The label itself stays unsaid: it is data.
         raise InvalidInput(

@@ -16,14 +16,15 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
+from dplateau.errors import InvalidInput
 from dplateau.estimators.base import PrivateLinearModel
 from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
 from dplateau.estimators.inputs import (
+    ClassNumbers,
     TargetRange,
     Task,
     check_labels,
     checked_records,
-    class_numbers,
     known_classes,
     seen_classes,
 )
@@ -67,6 +68,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
+        scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -86,6 +89,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
+            scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.classes = classes
@@ -115,12 +120,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     def _task(self, targets: Any) -> Task:
         declared = self.classes is not None
+        if targets is None and not declared:
+            raise InvalidInput(
+                "which labels occur is not known before all records were read; declare "
+                "classes=[...]"
+            )
         self.classes_ = known_classes(self.classes) if declared else seen_classes(targets)
-        numbers = class_numbers(targets, self.classes_)
         count = len(self.classes_)
-        if count > 2:
-            return Task(self._loss(count), count, numbers, 0)
-        return Task(self._loss(count), count, 2.0 * numbers - 1.0, 1.0)
+        read = ClassNumbers(self.classes_)
+        return Task(self._loss(count), count, read, 0.0 if count > 2 else 1.0)
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
@@ -200,10 +208,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _parameters = """
     target_bound
         Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
-        to them, each on its own. Predictions are not. None means 1, and warns.
+        to them, each on its own, and so are predictions. None means 1, and warns.
     """
 
     intercept_: float
+    coef_beyond_: FloatArray | None
+    intercept_beyond_: float | None
 
     def __init__(
         self,
@@ -225,6 +235,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
+        scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -244,20 +256,25 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
+            scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.target_bound = target_bound
 
     def predict(self, X: Any) -> FloatArray:
-        """Return the scores; they may lie outside ``target_bound``."""
-        return self._scores(X)[:, 0]
+        """Return the scores, cut to ``target_bound``."""
+        limits = self.target_range
+        found: FloatArray = np.clip(self._scores(X)[:, 0] + limits.center, limits.low, limits.high)
+        return found
 
     @abstractmethod
     def _loss(self) -> str | Loss:
         """Return the loss of a record whose target was mapped to [-1, 1]."""
 
     @property
-    def _range(self) -> TargetRange:
+    def target_range(self) -> TargetRange:
+        """Return what ``target_bound`` says."""
         bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
         return TargetRange.of(bound, centered=bool(self.fit_intercept))
 
@@ -270,11 +287,22 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
-        return Task(self._loss(), 2, self._range.mapped(targets), 0.0)
+        return Task(self._loss(), 2, self.target_range.mapped, 0.0)
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
-        self.coef_ = coef[0] * self._range.half
-        self.intercept_ = float(intercept[0] * self._range.half + self._range.center)
+        slopes, constants = coef * self.target_range.half, intercept * self.target_range.half
+        self.coef_, self.intercept_ = slopes[0], float(constants[0] + self.target_range.center)
+        beyond = len(slopes) > 1
+        self.coef_beyond_ = slopes[1] if beyond else None
+        self.intercept_beyond_ = float(constants[1]) if beyond else None
+
+    def by_score(self) -> tuple[FloatArray, FloatArray]:
+        """Return them about the middle of the targets, which no row is too long for."""
+        first = self.intercept_ - self.target_range.center
+        if self.coef_beyond_ is None or self.intercept_beyond_ is None:
+            return self.coef_[None, :], np.array([first])
+        slopes = np.vstack([self.coef_, self.coef_beyond_])
+        return slopes, np.array([first, self.intercept_beyond_])
 
     def __sklearn_tags__(self) -> Any:
         """Say that noise may spoil the score on small data."""
@@ -286,9 +314,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 class PrivateRidge(PrivateRegressor):
     """Linear least squares whose weights are private.
 
-    Residuals count squared up to half the width of ``target_bound`` and linearly beyond, which
-    bounds every record's influence. The planner chooses the ridge, or an earlier end instead of
-    one: a penalty tuned on the data would leak.
+    Residuals count squared up to a cut and linearly beyond, which bounds every record's influence.
+    The planner chooses the cut, at most half the width of ``target_bound``, and the ridge, or an
+    earlier end instead of one: a penalty tuned on the data would leak.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 4000)[:, None]
@@ -332,6 +360,8 @@ class PrivateHuberRegressor(PrivateRegressor):
         public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
+        scratch: Any = None,
+        engine: Any = None,
         verbose: Any = 0,
     ) -> None:
         super().__init__(
@@ -352,6 +382,8 @@ class PrivateHuberRegressor(PrivateRegressor):
             public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
+            scratch=scratch,
+            engine=engine,
             verbose=verbose,
         )
         self.threshold = threshold
@@ -359,7 +391,7 @@ class PrivateHuberRegressor(PrivateRegressor):
     def _loss(self) -> str | Loss:
         if self.threshold is None:
             return HuberLoss(DEFAULT_THRESHOLD_SHARE)
-        return HuberLoss(checks.positive("threshold", self.threshold) / self._range.half)
+        return HuberLoss(checks.positive("threshold", self.threshold) / self.target_range.half)
 
 
 # Short names, as files and the command line have them.
@@ -373,25 +405,32 @@ MODELS: dict[str, type[PrivateLinearModel]] = {
 
 def restored(
     kind: str,
+    row_map: RowMap,
     *,
     coef: FloatArray,
     intercept: FloatArray,
-    data_norm: float,
     classes: Sequence[str] | None,
     target_bound: tuple[float, float] | None,
 ) -> PrivateLinearModel:
-    """Return a fitted estimator from what it released: weights with a row for each score."""
-    model = MODELS[kind](data_norm=data_norm)
+    """Return a fitted estimator from what it released: weights with a row for each score.
+
+    A regression with two slopes has two rows, those beyond the bend second.
+    """
+    model = MODELS[kind](data_norm=row_map.data_norm)
     model.n_features_in_ = coef.shape[1]
-    model.row_map_ = RowMap(data_norm, 0.0)
+    model.row_map_ = row_map
     if isinstance(model, PrivateClassifier):
         assert classes is not None
         model.classes = list(classes)
         model.classes_ = np.array(classes, dtype=object)
         model.coef_, model.intercept_ = coef, intercept
     else:
+        assert isinstance(model, PrivateRegressor)
         model.set_params(target_bound=target_bound)
         model.coef_, model.intercept_ = coef[0], float(intercept[0])
+        beyond = len(coef) > 1
+        model.coef_beyond_ = coef[1] if beyond else None
+        model.intercept_beyond_ = float(intercept[1]) if beyond else None
     return model
 
 

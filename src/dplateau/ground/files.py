@@ -8,6 +8,24 @@ from pathlib import Path
 
 from dplateau.errors import InvalidInput
 
+# What this process has changed on disk: whoever is interrupted is told.
+_written: list[str] = []
+
+
+def note_written(path: Path) -> None:
+    """Remember that a file was written, for :func:`written_so_far`."""
+    _written.append(str(path))
+
+
+def forget_written() -> None:
+    """Begin anew to remember what is written."""
+    _written.clear()
+
+
+def written_so_far() -> tuple[str, ...]:
+    """Return the files that this process wrote, each once, in the order of writing."""
+    return tuple(dict.fromkeys(_written))
+
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write to a temporary file beside ``path``, then rename: no reader ever sees half a file."""
@@ -26,6 +44,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
+        note_written(path)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None

@@ -1,8 +1,12 @@
-"""Numbers as people read them: an upper bound is never shown below its value, nor a lower above."""
+"""What people read: numbers that are rounded to the safe side, and results in one line or a page.
+
+An upper bound is never shown below its value, nor a lower one above.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 
@@ -36,3 +40,26 @@ def _rounded(value: float, digits: int, direction: str, padded: bool) -> str:
     if 10**digits <= abs(number) < 1e4:
         return f"{number:.0f}"
     return f"{number:{'#' if padded else ''}.{digits}g}".rstrip(".")
+
+
+class Shown:
+    """A result that is read: one line where its value is echoed, a small page in a notebook.
+
+    The page is made by the room ``notebook``, which may draw and stands after every room whose
+    results it shows: the front door hands it over with :func:`show_pages_by`.
+    """
+
+    def __repr__(self) -> str:
+        first = str(self).partition("\n")[0]
+        return f"<{type(self).__name__}: {first}>"
+
+    def _repr_html_(self) -> str:
+        return _makers[-1](self) if _makers else str(self)
+
+
+_makers: list[Callable[[Shown], str]] = []
+
+
+def show_pages_by(maker: Callable[[Shown], str]) -> None:
+    """Let ``maker`` turn results into HTML from now on."""
+    _makers[:] = [maker]

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dplateau.errors import InvalidInput, LedgerBroken
+from dplateau.ground.files import note_written
 
 VERSION = 1
 # "dpl1": tells a ledger from other SQLite files.
@@ -111,6 +112,7 @@ class Book:
                 _write_new(fresh, Row.after(None, kind, content))
                 # Unlike a rename, a link never takes the place of a file made in the meantime.
                 os.link(fresh, path)
+                note_written(path)
         except FileExistsError:
             raise InvalidInput(f"{path} exists already; a ledger is never written anew") from None
         except OSError as error:
@@ -141,6 +143,7 @@ class Book:
                 connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+            note_written(self.path)
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:

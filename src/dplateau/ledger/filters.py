@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -36,7 +36,7 @@ from dplateau.curves import (
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ground.types import FloatArray
 from dplateau.numerics import normal
 from dplateau.numerics.solve import UNIT_ROUNDOFF, largest_where
@@ -149,8 +149,16 @@ class Filter(ABC):
         """Return the epsilon that everything within ``amount`` has at ``delta``, rounded up."""
 
     @abstractmethod
-    def words(self, amount: float) -> str:
-        """Return an amount as a person reads it, rounded up."""
+    def in_words(self, shown: Callable[[float, int], str], amount: float) -> str:
+        """Return an amount as a person reads it, its digits as ``shown`` rounds them."""
+
+    def cost_words(self, amount: float) -> str:
+        """Return what something costs: rounded up."""
+        return self.in_words(rounded_up, amount)
+
+    def left_words(self, amount: float) -> str:
+        """Return what is left: rounded down."""
+        return self.in_words(rounded_down, amount)
 
     def exact_amount(self, curve: PrivacyCurve) -> float:
         """Return an amount that the curve states by itself, at delta 0; infinite if it does not."""
@@ -244,9 +252,9 @@ class GaussianFilter(Filter):
         """Return the epsilon of two Gaussian laws."""
         return GaussianCurve(math.sqrt(amount) * (1 + _ERROR)).epsilon(delta)
 
-    def words(self, amount: float) -> str:
+    def in_words(self, shown: Callable[[float, int], str], amount: float) -> str:
         """Return the distance of the two Gaussian laws."""
-        return f"mu {rounded_up(math.sqrt(amount), 4)}"
+        return f"mu {shown(math.sqrt(amount), 4)}"
 
 
 @dataclass(frozen=True)
@@ -290,9 +298,9 @@ class RenyiFilter(Filter):
         """Return the best that follows from one divergence."""
         return float(conversions.optimal_epsilon(self.order, amount, delta))
 
-    def words(self, amount: float) -> str:
+    def in_words(self, shown: Callable[[float, int], str], amount: float) -> str:
         """Return the divergence and its order."""
-        return f"Rényi {rounded_up(amount, 4)} (order {self.order:g})"
+        return f"Rényi {shown(amount, 4)} (order {self.order:g})"
 
 
 class PureFilter(Filter):
@@ -324,9 +332,9 @@ class PureFilter(Filter):
         """Return the amount itself."""
         return amount
 
-    def words(self, amount: float) -> str:
+    def in_words(self, shown: Callable[[float, int], str], amount: float) -> str:
         """Return the epsilon."""
-        return f"epsilon {rounded_up(amount, 4)}"
+        return f"epsilon {shown(amount, 4)}"
 
 
 @dataclass(frozen=True)

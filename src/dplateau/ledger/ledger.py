@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from dplateau.certificates.compose import relations_of
 from dplateau.certificates.composition import Composition, Part, law_to_dict, unit_of
 from dplateau.errors import InvalidInput, NotApplicable, SpendRefused
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ledger.accounts import (
     Account,
     Entry,
@@ -36,6 +37,9 @@ from dplateau.numerics.solve import smallest_where
 # Ledgers that are in force in this process, the innermost last. Every thread sees them: a fit that
 # escaped its ledger because it ran in another thread would not be paid for.
 _IN_FORCE: list[Ledger] = []
+# Where processes started inside a ``with`` block find its ledger; forked ones have the list above.
+INHERITED = "DPLATEAU_LEDGER"
+_FROM_OUTSIDE = os.environ.get(INHERITED)
 _RELEASED_WITH: list[Callable[[Part], Part]] = []
 _NOISE_STEPS = 40
 _NOISE_RTOL = 1e-3
@@ -81,8 +85,9 @@ class Ledger:
 
     The whole of what it accepts is (epsilon, delta)-private for the neighbors and the unit fixed
     when it was made, also if every release is chosen after seeing all earlier ones. Inside
-    ``with Ledger(path):`` every fit of this process reserves its cost before it trains, and settles
-    it afterwards; a fit that crashes stays reserved, which counts as spent.
+    ``with Ledger(path):`` every fit of this process, and of processes that it starts there,
+    reserves its cost before it trains, and settles it afterwards; a fit that crashes stays
+    reserved, which counts as spent.
 
     >>> import tempfile
     >>> from dplateau import foreign
@@ -254,9 +259,10 @@ class Ledger:
         return _cheapest(start, account)
 
     def __enter__(self) -> Ledger:
-        """Put the ledger in force for every fit of this process."""
+        """Put the ledger in force for every fit of this process, and of those it starts inside."""
         self.statement()
         _IN_FORCE.append(self)
+        _tell_new_processes()
         return self
 
     def __exit__(
@@ -267,6 +273,7 @@ class Ledger:
     ) -> None:
         """Take it out of force."""
         _IN_FORCE.remove(self)
+        _tell_new_processes()
 
     def __repr__(self) -> str:
         """Show where the ledger is."""
@@ -306,8 +313,26 @@ class Ledger:
 
 
 def ledger_in_force() -> Ledger | None:
-    """Return the ledger whose ``with`` block this process is in, the innermost one."""
-    return _IN_FORCE[-1] if _IN_FORCE else None
+    """Return the ledger whose ``with`` block this process is in, or was started in."""
+    if _IN_FORCE:
+        return _IN_FORCE[-1]
+    return None if _FROM_OUTSIDE is None else Ledger(_FROM_OUTSIDE)
+
+
+def _tell_new_processes() -> None:
+    """Let processes that are started from now on find the ledger in force, if there is one.
+
+    joblib keeps its processes between calls; they end here, so that the next ones are new.
+    """
+    found = str(_IN_FORCE[-1].path.resolve()) if _IN_FORCE else _FROM_OUTSIDE
+    if found is None:
+        os.environ.pop(INHERITED, None)
+    else:
+        os.environ[INHERITED] = found
+    if "joblib" in sys.modules:
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown(wait=True)
 
 
 @contextmanager
@@ -361,11 +386,13 @@ def _payment(
     if math.isinf(amount):
         return (
             "its tail is lost outright with a larger chance than the share of delta that is left "
-            f"({account.slack_left:.3g})"
+            f"({rounded_down(account.slack_left, 3)})"
         )
     if not account.fits(amount, delta):
-        needed = chosen.words(amount) + (f" and delta {delta:.3g}" if delta > 0 else "")
-        left = f"{chosen.words(account.amount_left)} and delta {account.slack_left:.3g}"
+        needed = chosen.cost_words(amount)
+        needed += f" and delta {rounded_up(delta, 3)}" if delta > 0 else ""
+        slack = rounded_down(account.slack_left, 3)
+        left = f"{chosen.left_words(account.amount_left)} and delta {slack}"
         return f"it needs {needed}, and {left} are left ('dplateau ledger plan-next' finds noise)"
     return {"cost": {"amount": amount, "delta": delta}, "terms": None, "law": law}
 

@@ -31,7 +31,6 @@ __all__ = [
     "largest_where",
     "log_add_exp",
     "log_expm1",
-    "round_down",
     "round_up",
     "smallest_integer",
     "smallest_where",
@@ -66,17 +65,6 @@ def round_up(value: Number, ulps: float = 1.0) -> Number:
     """
     array = np.asarray(value, dtype=np.float64)
     moved = np.nextafter(array + np.abs(array) * (2.0 * UNIT_ROUNDOFF * ulps), np.inf)
-    return cast("Number", unwrap(np.asarray(moved)))
-
-
-def round_down(value: Number, ulps: float = 1.0) -> Number:
-    """Lower ``value`` by at least ``ulps`` units in the last place (see :func:`round_up`).
-
-    >>> round_down(1.0) < 1.0
-    True
-    """
-    array = np.asarray(value, dtype=np.float64)
-    moved = np.nextafter(array - np.abs(array) * (2.0 * UNIT_ROUNDOFF * ulps), -np.inf)
     return cast("Number", unwrap(np.asarray(moved)))
 
 

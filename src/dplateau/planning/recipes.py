@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dplateau.algorithms import FullBatch, NoisyGD, NoisySGD, Run
+from dplateau.algorithms import FullBatch, NoisyGD, NoisySGD, OnePassSGD, Run
 from dplateau.algorithms.base import Neighbors
 from dplateau.bounds.base import Bound, for_one_record
 from dplateau.bounds.registry import BOUNDS, bound_named
@@ -31,6 +31,7 @@ MOST_CHARGED = 10_000
 FEW_PASSES = 500
 SAMPLED_STEPS = (100, 400, 1600)
 MOST_SAMPLED = 0.5
+ONE_PASS_STEPS = (10, 30, 100, 300, 1000)
 # The released model averages the last part of the iterates, which cancels noise.
 TAILS = (0.5, 0.2)
 MOMENTA = (0.9, 0.95, 0.97, 0.98)
@@ -274,6 +275,40 @@ def sgd(task: Task) -> Candidate:
     return _best("sgd", runs, model, task)
 
 
+def one_pass(task: Task) -> Candidate:
+    """Batches in the order of the records, each record used once: for streams.
+
+    One use costs what one step of full batches does, and its noise is divided by a batch alone: the
+    fewer steps, the less noise, and the less is learnt.
+    """
+    model = task.model
+
+    def run(time: float, tail: float, steps: int) -> Run:
+        size = math.ceil(task.n / steps)
+        taken = math.ceil(task.n / size)
+        rate, inertia = _fast_enough(time, taken, 0.5 / model.geometry.smoothness)
+        return OnePassSGD(
+            n=task.n,
+            batch_size=size,
+            learning_rate=rate,
+            noise_std=task.factor * model.geometry.lipschitz / size / task.mu,
+            momentum=inertia,
+            average_last=max(1, int(tail * taken)),
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
+            release="last",
+        )
+
+    runs = (
+        run(time, tail, steps)
+        for time in task.times(model, _SAMPLED_TIMES)
+        for tail in TAILS
+        for steps in ONE_PASS_STEPS
+    )
+    return _best("one_pass", runs, model, task)
+
+
 def _largest_rate(model: Model, ridge: float) -> float:
     return 1 / (model.geometry.smoothness + ridge)
 
@@ -281,10 +316,7 @@ def _largest_rate(model: Model, ridge: float) -> float:
 def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate:
     """Return the run with the smallest expected error."""
     d = task.d + (model.intercept > 0)
-    found = (
-        Candidate(name, run, model, forecast(run, d, model.feature_norm, model.score_std))
-        for run in runs
-    )
+    found = (Candidate(name, run, model, forecast(run, d, model)) for run in runs)
     return min(found, key=lambda candidate: candidate.expected.error)
 
 
@@ -293,9 +325,13 @@ RECIPES: dict[str, Callable[[Task], Candidate]] = {
     "gd": gd,
     "sgd_momentum": sgd_momentum,
     "sgd": sgd,
+    "one_pass": one_pass,
 }
 
 
 def worth_trying(name: str, task: Task) -> bool:
-    """Return whether a recipe can win: sampling pays only where full batches are few."""
-    return not name.startswith("sgd") or task.most_passes < FEW_PASSES
+    """Return whether a recipe can win: sampling pays only where full batches are few.
+
+    One pass is never better than the same passes in random batches; a stream leaves no choice.
+    """
+    return name != "one_pass" and (not name.startswith("sgd") or task.most_passes < FEW_PASSES)

@@ -52,8 +52,8 @@ def checked_suffix(path: Path) -> str:
     """Return the suffix of a picture's path, or refuse one that cannot be drawn."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        found = f"ends in {path.suffix!r}" if path.suffix else "has no suffix"
-        raise InvalidInput(f"cannot draw {path}: it {found}; use {', '.join(SUFFIXES)}")
+        ending = f"ends in {path.suffix!r}" if path.suffix else "has no suffix"
+        raise InvalidInput(f"cannot draw {path}: it {ending}; use {', '.join(SUFFIXES)}")
     return suffix
 
 
@@ -63,6 +63,14 @@ def new_axes(size: tuple[float, float]) -> Axes:
     from matplotlib.figure import Figure
 
     return Figure(figsize=size, layout="constrained").add_subplot()
+
+
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure that axes are part of, or refuse axes that were taken out of theirs."""
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise InvalidInput("these axes belong to no figure; take those of plt.subplots()")
+    return figure
 
 
 class Display(ABC):
@@ -88,9 +96,7 @@ class Display(ABC):
         """Return a new figure with the picture."""
         axes = new_axes(self.size)
         self.draw(axes)
-        figure = axes.get_figure(root=True)
-        assert figure is not None
-        return figure
+        return figure_of(axes)
 
     def to_bytes(self, suffix: str = ".png") -> bytes:
         """Return the picture as a file's content; the same data gives the same bytes."""
@@ -180,14 +186,14 @@ def _kind(run: Run) -> str:
 
 
 def _geometry(run: Run) -> list[str]:
-    found = []
+    words = []
     if run.learning_rate is not None:
-        found.append(f"learning rate {_value(run.learning_rate)}")
+        words.append(f"learning rate {_value(run.learning_rate)}")
     if run.l2 > 0:
-        found.append(f"l2 = {run.l2:g}")
+        words.append(f"l2 = {run.l2:g}")
     if math.isfinite(run.diameter):
-        found.append(f"diameter {run.diameter:g}")
-    return found
+        words.append(f"diameter {run.diameter:g}")
+    return words
 
 
 def _value(value: float | Schedule) -> str:

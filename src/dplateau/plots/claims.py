@@ -127,14 +127,14 @@ class ComparisonDisplay(Display):
     def _refusal_lines(self) -> list[str]:
         if not self.refused:
             return []
-        found = ["Say nothing about this run:"]
+        lines = ["Say nothing about this run:"]
         alike: dict[str, list[str]] = {}
         for row in self.refused:
             alike.setdefault(str(row.reason), []).append(_name(row))
         for reason, names in alike.items():
             text = f"\N{BULLET} {' / '.join(names)}: {reason}"
-            found += textwrap.wrap(text, _REASON_WIDTH, subsequent_indent="   ")
-        return found
+            lines += textwrap.wrap(text, _REASON_WIDTH, subsequent_indent="   ")
+        return lines
 
 
 def _name(row: ComparisonRow) -> str:

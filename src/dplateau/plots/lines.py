@@ -16,6 +16,7 @@ import numpy as np
 from dplateau.audit.lower_curves import LowerPoints
 from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
+from dplateau.plots.canvas import figure_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -49,15 +50,15 @@ def looks(hidden: Sequence[bool], ends: Sequence[float]) -> list[Look]:
     ``hidden`` says whether a bound needs hidden iterates and ``ends`` where its line ends: the
     lowest hidden one gets the first color and lies above the others.
     """
-    found: dict[int, Look] = {}
+    chosen: dict[int, Look] = {}
     solid = sorted((i for i, kind in enumerate(hidden) if kind), key=lambda i: ends[i])
     for rank, index in enumerate(solid):
         width = _THINNEST + _STEP * min(rank, 4)
-        found[index] = _look(_HIDDEN, rank, "-", width, 2.5 - rank / 100)
+        chosen[index] = _look(_HIDDEN, rank, "-", width, 2.5 - rank / 100)
     for rank, index in enumerate(i for i, kind in enumerate(hidden) if not kind):
         # Dashes lie on top: what they cover shows through their gaps.
-        found[index] = _look(_RELEASED, rank, "--", _RELEASED_WIDTH, 3.0 + rank / 100)
-    return [found[index] for index in range(len(hidden))]
+        chosen[index] = _look(_RELEASED, rank, "--", _RELEASED_WIDTH, 3.0 + rank / 100)
+    return [chosen[index] for index in range(len(hidden))]
 
 
 def _look(colors: Sequence[str], rank: int, style: str, width: float, layer: float) -> Look:
@@ -121,8 +122,8 @@ def heights(ax: Axes, values: FloatArray) -> FloatArray:
     inside = np.clip(values, low, high)
     if ax.get_yscale() == "log":
         inside, low, high = np.log(inside), np.log(low), np.log(high)
-    found: FloatArray = (inside - low) / (high - low)
-    return found
+    fractions: FloatArray = (inside - low) / (high - low)
+    return fractions
 
 
 def spread(wanted: FloatArray, gap: float) -> FloatArray:
@@ -131,17 +132,10 @@ def spread(wanted: FloatArray, gap: float) -> FloatArray:
     >>> spread(np.array([0.5, 0.5, 0.9]), 0.1).round(2).tolist()
     [0.45, 0.55, 0.9]
     """
+    from scipy.optimize import isotonic_regression
+
     offsets = gap * np.arange(wanted.size)
-    # Least squares under an order: pool neighbors that would cross.
-    pools: list[tuple[float, int]] = []
-    for value in wanted - offsets:
-        mean, count = float(value), 1
-        while pools and pools[-1][0] > mean:
-            before, size = pools.pop()
-            mean = (mean * count + before * size) / (count + size)
-            count += size
-        pools.append((mean, count))
-    flat = np.repeat([mean for mean, _ in pools], [count for _, count in pools])
+    flat = isotonic_regression(wanted - offsets).x
     room = max(gap / 2, 1.0 - gap * (wanted.size - 0.5))
     placed: FloatArray = np.clip(flat, gap / 2, room) + offsets
     return placed
@@ -150,9 +144,7 @@ def spread(wanted: FloatArray, gap: float) -> FloatArray:
 def _font(ax: Axes, count: int) -> tuple[float, float]:
     """Return font size and gap (a fraction of the axes) at which ``count`` labels fit."""
     box = ax.get_window_extent()
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    points = box.height / figure.dpi * _POINTS_PER_INCH
+    points = box.height / figure_of(ax).dpi * _POINTS_PER_INCH
     size = min(_FONT_SIZE, points / ((count + 1) * _LINE_HEIGHT))
     return size, size * _LINE_HEIGHT / points
 
@@ -255,9 +247,7 @@ def place_key(ax: Axes, handles: Sequence[Artist]) -> None:
     """Put a key under the axes' own label, starting at their left."""
     from matplotlib.transforms import ScaledTranslation
 
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    below = ScaledTranslation(0, -_KEY_DEPTH / 72, figure.dpi_scale_trans)
+    below = ScaledTranslation(0, -_KEY_DEPTH / 72, figure_of(ax).dpi_scale_trans)
     ax.legend(
         handles=handles,
         loc="upper left",
@@ -287,5 +277,5 @@ def draw_frame(ax: Axes, title: str, x_label: str, y_label: str) -> None:
 def positive(arrays: Sequence[FloatArray]) -> FloatArray:
     """Return all values above 0 that are numbers."""
     every = np.concatenate([np.ravel(array) for array in arrays])
-    found: FloatArray = every[np.isfinite(every) & (every > 0)]
-    return found
+    kept: FloatArray = every[np.isfinite(every) & (every > 0)]
+    return kept

@@ -29,7 +29,7 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.algorithms.schedule import PerStep, values_over
-from dplateau.bounds.conditions import learning_rates
+from dplateau.algorithms.stated import learning_rate_of, learning_rates, loss_of
 from dplateau.bounds.step_maps import StepMap, batch_cap, cap_of, tail_cap
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
@@ -57,8 +57,8 @@ class StepLaw:
     @property
     def losses(self) -> tuple[str, ...]:
         """The classes of losses that the declared constants justify at every learning rate."""
-        found = [set(self.step_map.moduli(eta)) for eta, _, _ in self.stretches]
-        return tuple(sorted(set.intersection(*found)))
+        classes = [set(self.step_map.moduli(eta)) for eta, _, _ in self.stretches]
+        return tuple(sorted(set.intersection(*classes)))
 
     @property
     def is_constant(self) -> bool:
@@ -89,20 +89,20 @@ class StepLaw:
 def step_law(run: Run, largest_batch: int | None = None) -> StepLaw:
     """Return the run as mixing sees it, or refuse and say why no theorem speaks about it."""
     _check_kind(run)
-    assert run.loss is not None
+    loss = loss_of(run)
     least = most = 1.0
     failure = 0.0
     if isinstance(run.batches, Poisson):
         one_step = run.replace(steps=1) if _constant(run) else run
         # Up to a convex smooth step that still contracts, a larger cap is free; never otherwise.
-        capped = batch_cap if run.loss.convex else tail_cap
+        capped = batch_cap if loss.convex else tail_cap
         cap = capped(one_step, _RARE) if largest_batch is None else cap_of(one_step, largest_batch)
         least, most, failure = 0.0, cap.records / run.batch_size, cap.extra_delta
         largest_batch = cap.records
     law = StepLaw(
         diameter=run.diameter,
         stretches=tuple(_stretches(run)),
-        step_map=StepMap(run.loss, run.l2, least_fraction=least, most_fraction=most),
+        step_map=StepMap(loss, run.l2, least_fraction=least, most_fraction=most),
         largest_batch=largest_batch,
         failure=failure,
     )
@@ -113,10 +113,13 @@ def step_law(run: Run, largest_batch: int | None = None) -> StepLaw:
 
 def squared(modulus: Modulus) -> tuple[float, float]:
     """Return (c, h) of phi(u)^2 = c u^2 + h."""
-    if isinstance(modulus, SquareRoot):
-        return modulus.c, modulus.h
-    assert isinstance(modulus, Linear)
-    return modulus.c**2, 0.0
+    match modulus:
+        case SquareRoot(c=c, h=h):
+            return c, h
+        case Linear(c=c):
+            return c**2, 0.0
+        case _:
+            raise NotApplicable(f"mixing is about linear and square-root moduli; got {modulus!r}")
 
 
 def _check_kind(run: Run) -> None:
@@ -171,8 +174,7 @@ def _constant(run: Run) -> bool:
 
 def _stretches(run: Run) -> Iterator[tuple[float, float, int]]:
     """Yield (learning rate, noise, count) over stretches of equal steps."""
-    assert run.learning_rate is not None
-    rate: PerStep = run.learning_rate
+    rate: PerStep = learning_rate_of(run)
     noise = run.iterate_std
     if not isinstance(rate, Schedule) and not isinstance(noise, Schedule):
         yield rate, noise, run.steps
@@ -186,9 +188,9 @@ def _stretches(run: Run) -> Iterator[tuple[float, float, int]]:
 
 
 def _why_no_modulus(run: Run) -> str:
-    assert run.loss is not None
-    nonsmooth = math.isfinite(run.loss.lipschitz) or run.loss.holder is not None
-    if run.loss.convex and run.l2 > 0 and nonsmooth:
+    loss = loss_of(run)
+    nonsmooth = math.isfinite(loss.lipschitz) or loss.holder is not None
+    if loss.convex and run.l2 > 0 and nonsmooth:
         worst = max(learning_rates(run))
         return (
             f"no theorem covers learning_rate * l2 = {worst * run.l2:.4g} >= 1 for potentials that "
@@ -240,18 +242,18 @@ class Proposals:
     def log_tv(self, lengths: IntArray) -> FloatArray:
         """Return log TV for each length (0 or more steps)."""
         costs = np.min([self._costs(losses, lengths) for losses in self.law.losses], axis=0)
-        found: FloatArray = np.asarray(log_gaussian_delta(0.0, np.sqrt(costs)))
+        logs: FloatArray = np.asarray(log_gaussian_delta(0.0, np.sqrt(costs)))
         if self.law.failure > 0:
             with np.errstate(divide="ignore"):
-                found = np.logaddexp(found, np.log(lengths * self.law.failure))
-        return np.minimum(np.where(lengths > 0, found, 0.0), 0.0)
+                logs = np.logaddexp(logs, np.log(lengths * self.law.failure))
+        return np.minimum(np.where(lengths > 0, logs, 0.0), 0.0)
 
     def _costs(self, losses: str, lengths: IntArray) -> FloatArray:
         inside = np.maximum(lengths, 1)
         if losses in self._listed:
             listed = self._listed[losses]
-            found: FloatArray = listed[np.minimum(inside, listed.size) - 1]
-            return found
+            costs: FloatArray = listed[np.minimum(inside, listed.size) - 1]
+            return costs
         c, _ = squared(self.law.modulus(losses))
         return self.law.diameter**2 / _inverse(c, self.law.noise_std, inside.astype(np.float64))
 
@@ -333,8 +335,8 @@ def _inverse(c: float, noise_std: float, steps: FloatArray) -> FloatArray:
         with np.errstate(over="ignore"):
             total = np.expm1(rate * steps) / -math.expm1(-rate)
     with np.errstate(over="ignore"):
-        found: FloatArray = noise_std**2 * total
-    return found
+        inverse: FloatArray = noise_std**2 * total
+    return inverse
 
 
 def _listed_costs(law: StepLaw, losses: str) -> FloatArray:

@@ -75,16 +75,16 @@ def onto_simplex(points: FloatArray, scale: float) -> FloatArray:
     counts = np.arange(1, points.shape[-1] + 1)
     kept = np.sum(falling * counts > excess, axis=-1, keepdims=True)
     level = np.take_along_axis(excess, kept - 1, axis=-1) / kept
-    found: FloatArray = np.maximum(points - level, 0.0)
-    return found
+    nearest: FloatArray = np.maximum(points - level, 0.0)
+    return nearest
 
 
 def dimension_of(domain: Domain) -> int | None:
     """Return the number of coordinates if the body knows it."""
     if isinstance(domain, Box):
         return domain.dimension
-    found = getattr(domain, "dimension", None)
-    return found if isinstance(found, int) else None
+    size = getattr(domain, "dimension", None)
+    return size if isinstance(size, int) else None
 
 
 def projector(domain: Domain) -> Callable[[FloatArray], None]:
@@ -180,10 +180,10 @@ def _require(held: npt.NDArray[np.bool_], what: str, amount: FloatArray) -> None
 
 
 def _finite_vector(name: str, values: npt.ArrayLike | Sequence[float]) -> FloatArray:
-    found = np.asarray(values, dtype=np.float64)
-    if found.ndim != 1 or found.size == 0 or not np.all(np.isfinite(found)):
+    vector = np.asarray(values, dtype=np.float64)
+    if vector.ndim != 1 or vector.size == 0 or not np.all(np.isfinite(vector)):
         raise InvalidInput(f"{name} must be a list of finite numbers; got {values!r}")
-    return found
+    return vector
 
 
 # Linear programs are solved to 1e-7: what they say of the diameter is rounded up by more.
@@ -230,13 +230,13 @@ def onto_polytope(points: FloatArray, normals: FloatArray, offsets: FloatArray) 
     """
     flat = np.ascontiguousarray(points.reshape(-1, points.shape[-1]), dtype=np.float64)
     outside = np.flatnonzero(np.any(flat @ normals.T > offsets, axis=1))
-    found = flat.copy()
+    nearest = flat.copy()
     if outside.size:
         moved, done = _hildreth(flat[outside], normals, offsets)
         for i in np.flatnonzero(~done):
             moved[i] = _by_active_set(flat[outside[i]], normals, offsets)
-        found[outside] = moved
-    return found.reshape(points.shape)
+        nearest[outside] = moved
+    return nearest.reshape(points.shape)
 
 
 @compiled
@@ -245,11 +245,11 @@ def _hildreth(
 ) -> tuple[FloatArray, BoolArray]:
     """Return approximate projections and whether each has converged."""
     faces, size = normals.shape
-    found = points.copy()
+    nearest = points.copy()
     done = np.zeros(points.shape[0], dtype=np.bool_)
     weights = np.empty(faces)
     for k in range(points.shape[0]):
-        x = found[k]
+        x = nearest[k]
         scale = 1.0
         for j in range(size):
             scale += abs(x[j])
@@ -269,7 +269,7 @@ def _hildreth(
             if largest <= _TOLERANCE * scale:
                 done[k] = True
                 break
-    return found, done
+    return nearest, done
 
 
 def _by_active_set(point: FloatArray, normals: FloatArray, offsets: FloatArray) -> FloatArray:
@@ -318,16 +318,16 @@ def _bounding_box(normals: FloatArray, offsets: FloatArray) -> tuple[FloatArray,
 def _least(direction: FloatArray, normals: FloatArray, offsets: FloatArray) -> float:
     from scipy.optimize import linprog
 
-    found = linprog(direction, A_ub=normals, b_ub=offsets, bounds=(None, None), method="highs")
-    if found.status == 2:
+    solved = linprog(direction, A_ub=normals, b_ub=offsets, bounds=(None, None), method="highs")
+    if solved.status == 2:
         raise InvalidInput("the polytope is empty: no point satisfies all of its halfspaces")
-    if found.status != 0:
+    if solved.status != 0:
         raise InvalidInput(
             f"the polytope is unbounded (in direction {(-direction).tolist()}); add halfspaces, or "
             "a box around it"
         )
-    assert found.fun is not None
-    return float(found.fun)
+    assert solved.fun is not None
+    return float(solved.fun)
 
 
 def _diameter(
@@ -354,15 +354,15 @@ def _vertices(normals: FloatArray, offsets: FloatArray) -> FloatArray | None:
     goal = np.zeros(size + 1)
     goal[-1] = -1.0
     padded = np.hstack([normals, np.ones((normals.shape[0], 1))])
-    found = linprog(goal, A_ub=padded, b_ub=offsets, bounds=(None, None), method="highs")
+    solved = linprog(goal, A_ub=padded, b_ub=offsets, bounds=(None, None), method="highs")
     if (
-        found.status != 0
-        or found.x is None
-        or found.x[-1] < 1e-4 * (1 + float(np.abs(offsets).max()))
+        solved.status != 0
+        or solved.x is None
+        or solved.x[-1] < 1e-4 * (1 + float(np.abs(offsets).max()))
     ):
         return None
     try:
-        met = HalfspaceIntersection(np.hstack([normals, -offsets[:, None]]), found.x[:-1])
+        met = HalfspaceIntersection(np.hstack([normals, -offsets[:, None]]), solved.x[:-1])
     except QhullError:
         return None
     vertices: FloatArray = met.intersections

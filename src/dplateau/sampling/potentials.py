@@ -59,9 +59,9 @@ class Potential:
     def __post_init__(self) -> None:
         """Check what can be checked without calling anything."""
         for name in ("gradient", "value", "batch_gradient"):
-            found = getattr(self, name)
-            if not callable(found) and not (found is None and name != "gradient"):
-                raise InvalidInput(f"{name} must be a function of points; got {found!r}")
+            given = getattr(self, name)
+            if not callable(given) and not (given is None and name != "gradient"):
+                raise InvalidInput(f"{name} must be a function of points; got {given!r}")
         if not isinstance(self.geometry, LossGeometry):
             raise InvalidInput(f"geometry must be a LossGeometry; got {self.geometry!r}")
         checks.put(self, "n", checks.whole("n", self.n))
@@ -96,22 +96,22 @@ def _linear_model(
     width = max(1, _SCORES_AT_ONCE // n)
 
     def gradient(points: FloatArray) -> FloatArray:
-        found = np.empty_like(points)
+        gradients = np.empty_like(points)
         for first in range(0, len(points), width):
             some = slice(first, first + width)
-            np.matmul(loss.derivative(points[some] @ rows.T, answers), shares, out=found[some])
-        return found
+            np.matmul(loss.derivative(points[some] @ rows.T, answers), shares, out=gradients[some])
+        return gradients
 
     def value(points: FloatArray) -> FloatArray:
-        found: FloatArray = loss.value(points @ rows.T, answers).mean(axis=-1)
-        return found
+        means: FloatArray = loss.value(points @ rows.T, answers).mean(axis=-1)
+        return means
 
     def batch_gradient(points: FloatArray, chosen: IntArray, weights: FloatArray) -> FloatArray:
         some = rows[chosen]
         scores = np.einsum("kmd,kd->km", some, points)
         slopes = loss.derivative(scores, answers[chosen]) * weights
-        found: FloatArray = np.einsum("km,kmd->kd", slopes, some)
-        return found
+        mean: FloatArray = np.einsum("km,kmd->kd", slopes, some)
+        return mean
 
     return Potential(
         gradient=gradient,
@@ -180,10 +180,10 @@ def check_constants(potential: Potential, points: FloatArray) -> None:
 
 def gradient_at(potential: Potential, points: FloatArray) -> FloatArray:
     """Return the gradient, after checking its shape."""
-    found = np.asarray(potential.gradient(points), dtype=np.float64)
-    if found.shape != points.shape:
+    slopes = np.asarray(potential.gradient(points), dtype=np.float64)
+    if slopes.shape != points.shape:
         raise InvalidInput(
-            f"gradient must return one row per point, shape {points.shape}; got {found.shape} "
+            f"gradient must return one row per point, shape {points.shape}; got {slopes.shape} "
             "(it is called with many points at once)"
         )
-    return found
+    return slopes

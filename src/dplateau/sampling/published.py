@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.algorithms import FixedSize, Run
+from dplateau.algorithms.stated import loss_of, rate_and_noise
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -43,17 +44,14 @@ def theorem_4_2(run: Run, tv: float) -> Published:
     reason = _why_not(run)
     if reason is not None:
         return Published(None, 0.0, reason)
-    assert isinstance(run.learning_rate, float)
-    assert isinstance(run.iterate_std, float)
+    eta, nu = rate_and_noise(run)
     # At inverse temperature B the chain is that of B f with the step eta / B = nu^2 / 2.
-    heat = 2 * run.learning_rate / run.iterate_std**2
-    step = run.learning_rate / heat
+    heat = 2 * eta / nu**2
+    step = eta / heat
     limit = 1 / min(theta(p, heat * m, run.diameter) for p, m in _regularity(run))
     # Rounding must not refuse a learning rate of exactly the limit.
     if step > limit * (1 + 1e-12):
-        text = (
-            f"needs a learning rate of at most {limit * heat:.6g}; yours is {run.learning_rate:g}"
-        )
+        text = f"needs a learning rate of at most {limit * heat:.6g}; yours is {eta:g}"
         return Published(None, limit * heat, text)
     blocks = math.ceil(math.log2(1 / level) * (1 - 1e-15))
     return Published(math.ceil(run.diameter**2 / step * (1 - 1e-15)) * blocks, limit * heat)
@@ -83,16 +81,15 @@ def theta(p: float, constant: float, diameter: float) -> float:
 
 def _regularity(run: Run) -> list[tuple[float, float]]:
     """Return the pairs (p, M) that the declared constants give."""
-    loss = run.loss
-    assert loss is not None
-    found = []
+    loss = loss_of(run)
+    pairs = []
     if math.isfinite(loss.smoothness):
-        found.append((1.0, loss.smoothness + run.l2))
+        pairs.append((1.0, loss.smoothness + run.l2))
     if run.l2 == 0:
-        found += [(p, constant) for p, constant in loss.holders]
+        pairs += [(p, constant) for p, constant in loss.holders]
     if math.isfinite(loss.lipschitz) and run.l2 == 0:
-        found.append((0.0, 2 * loss.lipschitz))
-    return found
+        pairs.append((0.0, 2 * loss.lipschitz))
+    return pairs
 
 
 def _why_not(run: Run) -> str | None:

@@ -28,6 +28,7 @@ from dplateau.algorithms import (
 )
 from dplateau.algorithms.release import Release, ReleaseName
 from dplateau.algorithms.schedule import values_over
+from dplateau.algorithms.stated import learning_rate_of
 from dplateau.engines import SecureRandomness
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
@@ -281,9 +282,8 @@ class LangevinSampler:
 
     def _gradient(self, generator: Source) -> Gradient:
         run, batch_gradient = self.run, self.potential.batch_gradient
-        if not isinstance(run.batches, Poisson | FixedSize):
+        if batch_gradient is None or not isinstance(run.batches, Poisson | FixedSize):
             return self.potential.gradient
-        assert batch_gradient is not None
 
         def sampled(position: FloatArray) -> FloatArray:
             return batch_gradient(position, *random_batches(run, position.shape[0], generator))
@@ -307,8 +307,7 @@ class LangevinSampler:
 
     def _schedule(self, first: int, steps: int) -> tuple[FloatArray, FloatArray]:
         """Return learning rate and noise of each step from ``first`` on."""
-        rate, noise = self.run.learning_rate, self.run.iterate_std
-        assert rate is not None
+        rate, noise = learning_rate_of(self.run), self.run.iterate_std
         if isinstance(rate, float) and isinstance(noise, float):
             return np.full(steps, rate), np.full(steps, noise)
         if first + steps > self.run.steps:

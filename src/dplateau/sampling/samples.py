@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dplateau.algorithms import Domain
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import Shown
 from dplateau.ground.types import FloatArray
 from dplateau.sampling.bodies import check_projection, random_points
 from dplateau.sampling.mixing import MixingCertificate, certify_mixing, proposed_steps
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-@dataclass(frozen=True, eq=False)
-class Samples:
+@dataclass(frozen=True, eq=False, repr=False)
+class Samples(Shown):
     """Draws of shape (chains, draws, d), and how they came about.
 
     Draws are not private: every iterate that is kept is a release (``sampler.run`` says "all" and

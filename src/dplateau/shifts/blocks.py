@@ -152,9 +152,9 @@ def block_pairs(
     lags: Lags, plan: BlockPlan, up: int, down: int
 ) -> tuple[tuple[DominatingPair, int], ...]:
     """Return the pair of each block with its repeats; ``up`` and ``down`` count records."""
-    found: Counter[DominatingPair] = Counter()
+    pairs: Counter[DominatingPair] = Counter()
     for (ratio, rate), count in _single_uses(lags, plan.single_steps).items():
-        found[_single_pair(ratio, rate, up, down)] += count
+        pairs[_single_pair(ratio, rate, up, down)] += count
     blocks = list(pairwise(plan.edges))
     for i, ((a, used), (next_a, next_used)) in enumerate(blocks):
         log_noise = lags.log_noise(a, next_a)
@@ -163,8 +163,8 @@ def block_pairs(
         # if that distance is only absorbed after the last of them.
         if i == len(blocks) - 1 and next_a <= used < lags.kept and math.isfinite(lags.diameter):
             sides = [side.capped(lags.cap(used, log_noise)) for side in sides]
-        found[MixturePair(sides[0], sides[1])] += 1
-    return tuple(found.items())
+        pairs[MixturePair(sides[0], sides[1])] += 1
+    return tuple(pairs.items())
 
 
 def _single_uses(lags: Lags, count: int) -> dict[tuple[float, float], int]:

@@ -172,7 +172,7 @@ def capped_steps(columns: Columns, repeats: int, start: float, diameter: float) 
     steps = repeats * columns.counts.sum()
     out = np.empty(steps + 1, dtype=np.int64)
     out[0] = 0
-    found = 1
+    count = 1
     u = start
     t = 0
     for index in range(repeats * rows):
@@ -190,9 +190,9 @@ def capped_steps(columns: Columns, repeats: int, start: float, diameter: float) 
             )
             t += 1
             if u == diameter and t < steps:
-                out[found] = t
-                found += 1
-    return out[:found].copy()
+                out[count] = t
+                count += 1
+    return out[:count].copy()
 
 
 @compiled

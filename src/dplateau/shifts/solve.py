@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.shifts.chain import DESCENT_ASCENT, LINEAR, SQUARE_ROOT, Chain, modulus_of
 from dplateau.shifts.closed_forms import homogeneous_plan
@@ -35,6 +36,8 @@ DECADES = 7
 # Only so many last steps may absorb at leisure. Before them nothing is absorbed, or (if that is
 # cheaper) every sensitivity at once; both are feasible, so the limit costs tightness only.
 LAST_STEPS = 4096
+# Solvers without a closed form keep a number for every step.
+MOST_STEPS = 10**7
 # Distances beyond this multiple of what one step or the start brings are not worth a node.
 WIDEST = 1e6
 
@@ -138,6 +141,7 @@ def _follow(
     )
 
 
+_CLOSED = {"inert", "homogeneous"}
 Solvers = dict[str, Callable[[Chain], ShiftPlan]]
 
 
@@ -169,7 +173,12 @@ def solve(chain: Chain) -> ShiftSolution:
     >>> round(solution.sum_of_squares**0.5, 6)
     1.410674
     """
-    solutions = [_finished(chain, name, make(chain)) for name, make in _solvers(chain).items()]
+    found = _solvers(chain)
+    if chain.steps > MOST_STEPS and not _CLOSED & set(found):
+        raise NotApplicable(
+            f"goes through steps that differ one by one, up to {MOST_STEPS}; yours: {chain.steps}"
+        )
+    solutions = [_finished(chain, name, make(chain)) for name, make in found.items()]
     return min(solutions, key=lambda solution: solution.sum_of_squares)
 
 

@@ -31,7 +31,12 @@ from dplateau.tables.model import CLASSIFIERS, REGRESSORS, TableModel
 from dplateau.tables.schema import BUCKET_END, Schema
 from dplateau.tables.table import Table, encode_features, encode_target
 
-FILES = ("model.json", "certificate.json", "report.txt")
+MODEL, CERTIFICATE, REPORT, PAGE = FILES = (
+    "model.json",
+    "certificate.json",
+    "report.txt",
+    "report.html",
+)
 HELD_OUT = 0.1
 # So many weights are listed in a report; the model's file has them all.
 MOST_LISTED = 40
@@ -69,20 +74,26 @@ class Release:
     """A model with its certificate and plan, and a noisy evaluation if one was paid for."""
 
     model: TableModel
-    model_certificate: Certificate
+    model_certificate: Certificate | Composition
     plan: Plan
     evaluation: Evaluation | None
     warnings: tuple[str, ...]
 
     @cached_property
     def certificate(self) -> Certificate | Composition:
-        """The claim about everything that leaves, or about nothing if the model has none."""
+        """The claim about everything that leaves, or about nothing if the model has none.
+
+        It holds the hash of the model's file: the claim is about this model and no other.
+        """
+        return self._claim().with_files({MODEL: self.model.to_json().encode()})
+
+    def _claim(self) -> Certificate | Composition:
         model = self.model_certificate
         if self.evaluation is None:
             return model
         if model.no_claim is None:
             return together(model, self.evaluation.certificate)
-        planned = together(self.plan.gradients, self.evaluation.certificate)
+        planned = together(self.plan.certificate, self.evaluation.certificate)
         return planned.without_claim(model.no_claim)
 
     def report(self, data: str, public_score: float | None = None) -> str:
@@ -96,11 +107,13 @@ class Release:
             + (f" ({ignored} ignored)" if ignored else ""),
             "",
             f"Claim: {self.certificate}",
-            f"Neighbors: {neighbors_in_words(self.model_certificate)}",
+            f"Neighbors: {neighbors_in_words(self.plan.gradients)}",
             "",
             "What left",
             "  the model's weights",
         ]
+        if self.model.whitening:
+            lines.append("  noisy second moments of the rows, which turned them")
         if self.evaluation is not None:
             found = self.evaluation
             lines.append(
@@ -121,7 +134,10 @@ class Release:
         """Return the largest weights by name, a column for each score; buckets have no names."""
         model = self.model
         classes = model.classes or ()
-        heads = classes if len(classes) > 2 else classes[1:] or (model.schema.target.column,)
+        target = model.schema.target.column
+        heads = (
+            classes if len(classes) > 2 else classes[1:] or (target, "beyond")[: len(model.weights)]
+        )
         named = np.flatnonzero([not label.endswith(BUCKET_END) for label in model.schema.labels])
         sizes = np.abs(model.weights[:, named]).max(axis=0, initial=0.0)
         largest = named[np.argsort(-sizes, kind="stable")[:MOST_LISTED]]
@@ -139,16 +155,22 @@ class Release:
             *([f"  and {more} of buckets, or smaller (model.json has all)"] if more else []),
         ]
 
-    def write(self, folder: str | Path, report: str) -> None:
-        """Write model, certificate and report into a folder, each whole or not at all."""
+    def write(self, folder: str | Path, report: str, page: str | None = None) -> None:
+        """Write model, certificate, report and page into a folder, each whole or not at all."""
         folder = Path(folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
-        contents = (self.model.to_json(), self.certificate.to_json(), report)
-        for name, content in zip(FILES, contents, strict=True):
-            write_whole(folder / name, content)
+        contents = {
+            MODEL: self.model.to_json(),
+            CERTIFICATE: self.certificate.to_json(),
+            REPORT: report,
+            PAGE: page,
+        }
+        for name, content in contents.items():
+            if content is not None:
+                write_whole(folder / name, content)
 
 
 def refuse_to_overwrite(folder: Path) -> None:
@@ -230,8 +252,6 @@ def fit_table(
         "neighbors": neighbors,
         "max_records_per_person": schema.max_records_per_person,
         "compute_budget": compute_budget,
-        # A file of weights has no place for a map of rows.
-        "whitening": "never",
         "random_state": seed,
         "safe_noise": safe_noise,
         "verbose": int(verbose),
@@ -242,15 +262,7 @@ def fit_table(
     # A ledger in force pays for the model and its score before the training starts.
     with nullcontext() if score is None else released_with(score.released_with):
         estimator, told = _fitted(kind, rest, schema, options)
-    bounds = schema.target.bounds
-    found = TableModel(
-        kind=kind,
-        schema=schema,
-        weights=np.atleast_2d(estimator.coef_),
-        intercepts=np.atleast_1d(estimator.intercept_).astype(float),
-        data_norm=estimator.plan_.data_norm,
-        classes=None if bounds is not None else tuple(map(str, estimator.classes_)),
-    )
+    found = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
         claim = estimator.plan_.gradients
@@ -276,6 +288,27 @@ def _fitted(kind: str, table: Table, schema: Schema, options: Any) -> tuple[Any,
     return estimator, told
 
 
+def released_model(kind: str, schema: Schema, estimator: Any) -> TableModel:
+    """Return what a fitted estimator releases, as a model of the table's own columns."""
+    coef, intercept = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
+    row_map = estimator.row_map_
+    if row_map.bend is not None:
+        coef = np.vstack([coef, estimator.coef_beyond_])
+        intercept = np.append(intercept, estimator.intercept_beyond_)
+    numbers = schema.target.bounds is not None
+    return TableModel(
+        kind=kind,
+        schema=schema,
+        weights=coef,
+        intercepts=intercept.astype(float),
+        data_norm=row_map.data_norm,
+        classes=None if numbers else tuple(map(str, estimator.classes_)),
+        constant=row_map.intercept if row_map.whitening else 0.0,
+        whitening=tuple(one.matrix for one in row_map.whitening),
+        bend=row_map.bend,
+    )
+
+
 def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
     if seed is None:
         return SecureRandomness(safe_noise=safe_noise)
@@ -296,10 +329,10 @@ def held_out(n: int, randomness: Randomness) -> BoolArray:
             return chosen
 
 
-def together(model: Certificate, score: Certificate) -> Composition:
+def together(model: Part, score: Certificate) -> Composition:
     """Return the claim about a model and its score: the worse of both if a person has one row."""
-    records: Records = "disjoint" if model.run.group_size == 1 else "same"
-    return compose([model, score], model.claimed_delta, records=records)
+    records: Records = "disjoint" if score.run.group_size == 1 else "same"
+    return compose([model, score], score.claimed_delta, records=records)
 
 
 @dataclass(frozen=True)
@@ -354,8 +387,10 @@ class NoisyScore:
 
     def released_with(self, model: Part) -> Part:
         """Return what a model costs together with this score."""
-        assert isinstance(model, Certificate)
-        return together(model, self.certificate(model))
+        # Of a whitened model any part will do: all have the neighbors and the delta of the whole.
+        one = model.certificates[0] if isinstance(model, Composition) else model
+        assert isinstance(one, Certificate)
+        return together(model, self.certificate(one))
 
 
 def evaluated(

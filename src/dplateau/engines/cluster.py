@@ -1,0 +1,583 @@
+"""Training on several machines (extra ``ray``): workers hold shards, the driver adds the noise.
+
+Every step the driver sends the weights out, each worker sends back the sum of gradients over its
+shards, and the driver adds the sums up, draws the noise once, from its own source, and steps. What
+the driver does is the loop of one machine, so the law of what is released, and the certificate, are
+those of one machine: this file is one more kind of :class:`Records` and nothing else.
+
+**One model, whatever the workers.** Shards are row groups of files, or runs of rows, and do not
+depend on the number of workers. Sums are whole numbers of units (see ``ruler``), so no order of
+adding them changes anything. A Poisson batch is a function of a secret key of the run, the shard
+and the step: every shard draws its own part, by coins that are independent of all others.
+
+**Workers die.** Their shards go to the workers that are left (or to new ones if none are), which
+load them and are asked again. No step's noise is drawn twice for different sums:
+
+1. The noise of a step is drawn by the driver, after the last sum of that step has come in, in the
+   loop that every engine shares; a worker never sees any of it. Nothing after that can be redone:
+   the next thing sent out are the weights of the next step.
+2. Before that, sums of the step may be asked for again. They are those of the same records, the
+   same batch and the same weights, hence the same whole numbers; each shard is counted once, since
+   a dead worker's answer was not counted and others are not asked again.
+3. If the driver dies, weights and key die with it: they were nowhere else. A run that fails to get
+   its sums ends with a refusal and releases nothing.
+
+**What may not be seen.** Weights, sums and keys travel as small messages between driver and worker:
+small enough that Ray keeps them in the memory of the two processes, and never in its object store,
+which may spill to disk. Workers log nothing; what they say about records that they cannot use is in
+words of this library, and shows no value. A cluster that is started here has no dashboard and sends
+no usage statistics. docs/scale.md says who learns what.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+
+from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Poisson, Run, refuse_batches
+from dplateau.algorithms.schedule import values_over
+from dplateau.engines import records as local
+from dplateau.engines.moments import ROWS_AT_ONCE, moment_units, with_noise
+from dplateau.engines.randomness import Keystream, Randomness
+from dplateau.engines.records import ALL, ArrayRecords, Records, SourceRecords, Sum, Terms
+from dplateau.engines.rows import blocks
+from dplateau.engines.ruler import Ruler
+from dplateau.engines.sources import (
+    ArraySource,
+    ChunkSource,
+    Prepared,
+    RowGroups,
+    Rows,
+    Source,
+    TableSource,
+    check_count,
+    chunks_of,
+    mapped_file,
+    opened,
+    row_groups,
+)
+from dplateau.errors import InvalidInput, MissingExtra, NotApplicable
+from dplateau.ground import checks
+from dplateau.ground.types import FloatArray, IntArray
+
+# Ray passes values below 100 kB inside its messages, up to 10 MB of them in one.
+PIECE, MOST = 1 << 13, 1 << 20
+# A shard is about as much, as far as row groups allow.
+SHARD_BYTES = 1 << 28
+# Reloads of one shard after deaths before the run gives up.
+MOST_LOADS = 5
+
+
+class WorkersLost(InvalidInput):
+    """The workers did not answer; nothing was released."""
+
+
+@dataclass(frozen=True)
+class Ray:
+    """A Ray cluster to train on.
+
+    Parameters
+    ----------
+    address
+        Of a cluster that runs already; None starts one on this machine for the time of a call,
+        unless this process is connected to one. Files must have the same paths on every machine.
+    workers
+        How many processes hold shards; None: one for every processor of the cluster.
+    in_memory
+        Whether workers keep their rows in memory, or read them from their files at every step.
+    patience
+        Seconds to wait for an answer before the run gives up.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    in_memory: bool = True
+    patience: float = 600.0
+
+
+def engine_of(engine: object) -> Ray | None:
+    """Return the cluster that a user's choice of an engine stands for; None: this process."""
+    if engine is None or isinstance(engine, Ray):
+        return engine
+    checks.choice("engine", engine, ("ray",))
+    return Ray()
+
+
+# -- shards ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Some records, as a recipe for loading them: no record travels."""
+
+    number: int
+    n: int
+    load: Callable[[], Source]
+
+
+@dataclass(frozen=True)
+class _FromTable:
+    source: TableSource
+
+    def __call__(self) -> Source:
+        return self.source
+
+
+@dataclass(frozen=True)
+class _FromArrays:
+    """Rows ``start`` ... ``stop`` - 1 of memory-mapped files."""
+
+    features: Any
+    targets: Any
+    start: int
+    stop: int
+
+    def __call__(self) -> Source:
+        part = slice(self.start, self.stop)
+        return ArraySource(self.features.open()[part], self.targets.open()[part])
+
+
+@dataclass(frozen=True)
+class _Mapped:
+    """A shard's loading, followed by what is done to its rows."""
+
+    load: Callable[[], Source]
+    prepare: Callable[[Any, Any], Any]
+
+    def __call__(self) -> Source:
+        return Prepared(self.load(), self.prepare)
+
+
+def shards_of(source: Source) -> list[Shard]:
+    """Return the shards of a source; they depend on its files alone."""
+    match source:
+        case Prepared(source=inner, prepare=prepare):
+            return [replace(one, load=_Mapped(one.load, prepare)) for one in shards_of(inner)]
+        case TableSource():
+            found = [
+                (n, _FromTable(replace(source, data=part)))
+                for part, n in _row_group_runs(source.data)
+            ]
+        case ArraySource(features=features, targets=targets):
+            files = mapped_file(features), mapped_file(targets)
+            if files[0] is None or files[1] is None:
+                raise _no_files("arrays in memory")
+            width = max(1, features.nbytes // max(1, len(features)))
+            parts = blocks(len(features), width, SHARD_BYTES)
+            return [
+                Shard(i, part.stop - part.start, _FromArrays(*files, part.start, part.stop))
+                for i, part in enumerate(parts)
+            ]
+        case ChunkSource():
+            raise _no_files("an iterable of chunks")
+    return [Shard(i, n, load) for i, (n, load) in enumerate(found)]
+
+
+def _no_files(what: str) -> InvalidInput:
+    return InvalidInput(
+        f"engine='ray' has workers load files of their own, and {what} would have to be sent to "
+        "them; write Parquet files, or .npy files and memory-map them"
+    )
+
+
+def _row_group_runs(data: Any) -> Iterator[tuple[RowGroups, int]]:
+    """Yield runs of row groups of about the size of a shard, and how many records each holds."""
+    groups = row_groups(data)
+    if groups is None:
+        raise _no_files("an Arrow table or dataset")
+    for path, sizes in groups:
+        run: list[int] = []
+        held = rows = 0
+        for number, (n, size) in enumerate(sizes):
+            run.append(number)
+            held, rows = held + size, rows + n
+            if held >= SHARD_BYTES or number == len(sizes) - 1:
+                if rows:
+                    yield RowGroups(path, tuple(run)), rows
+                run, held, rows = [], 0, 0
+
+
+# -- what a worker does with its shards -----------------------------------------------------------
+
+
+class Job(Protocol):
+    """What is to be summed; it opens shards in the worker that holds them."""
+
+    def open(self, shard: Shard) -> Share:
+        """Return the part of the sum that a shard contributes."""
+
+
+class Share(Protocol):
+    """A shard at work."""
+
+    def units(self, key: bytes, step: int, weights: FloatArray) -> IntArray:
+        """Return the shard's part of a step's sum."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Sums of gradients over the batches of a run."""
+
+    run: Run
+    terms: Terms
+    ruler: Ruler
+    in_memory: bool
+
+    def open(self, shard: Shard) -> Share:
+        """Return the shard's records with their batches."""
+        source = shard.load()
+        if not self.in_memory:
+            return _GradientShare(
+                self.run, SourceRecords(source, self.terms, shard.n, ruler=self.ruler), shard
+            )
+        held = ArrayRecords(*_in_memory(source, shard.n), self.terms, ruler=self.ruler)
+        return _GradientShare(self.run, held, shard)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums of second moments of rows."""
+
+    feature_norm: float
+
+    def open(self, shard: Shard) -> Share:
+        """Return the shard; its rows are read when they are asked for."""
+        return _MomentShare(self.feature_norm, shard)
+
+
+class _GradientShare:
+    def __init__(self, run: Run, records: Records, shard: Shard) -> None:
+        self.run, self.records, self.shard = run, records, shard
+        self.next_step = -1
+        self.sums: Iterator[Sum] = iter(())
+
+    def units(self, key: bytes, step: int, weights: FloatArray) -> IntArray:
+        if step != self.next_step:
+            # Ahead of their steps: batches of a file are collected several at a time.
+            self.sums = self.records.in_turn(self._batches(key, step))
+        self.next_step = step + 1
+        return next(self.sums)(weights)
+
+    def _batches(self, key: bytes, first: int) -> Iterator[Rows]:
+        for step in range(first, self.run.steps):
+            if isinstance(self.run.batches, Poisson):
+                yield poisson_batch(key, self.shard, step, self.rates[step])
+            else:
+                yield ALL
+
+    @cached_property
+    def rates(self) -> FloatArray:
+        assert isinstance(self.run.batches, Poisson)
+        return values_over(self.run.batches.rate, self.run.steps)
+
+
+class _MomentShare:
+    def __init__(self, feature_norm: float, shard: Shard) -> None:
+        self.feature_norm, self.shard = feature_norm, shard
+
+    def units(self, key: bytes, step: int, weights: FloatArray) -> IntArray:
+        del key, step
+        total = np.zeros(weights.shape, dtype=np.int64)
+        for rows, _ in _parts(self.shard.load(), self.shard.n):
+            total += moment_units(rows, self.feature_norm)
+        return total
+
+
+def poisson_batch(key: bytes, shard: Shard, step: int, rate: float) -> IntArray:
+    """Return which of a shard's records are in the batch of a step: the same whenever asked."""
+    coins = Keystream(key, shard.number, step)
+    return coins.poisson_subsets(shard.n, float(rate), 1)[0]
+
+
+def _parts(source: Source, n: int) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
+    """Yield blocks of a shard's rows, and see that they are as many as its file said."""
+    seen = 0
+    for chunk in chunks_of(source):
+        for part in blocks(chunk.n, 1, ROWS_AT_ONCE):
+            yield chunk.rows(part)
+        seen += chunk.n
+    if seen != n:
+        raise InvalidInput(f"a shard of {n} records has {seen} now: its file was changed")
+
+
+def _in_memory(source: Source, n: int) -> tuple[Any, npt.NDArray[Any]]:
+    """Return all rows and targets of a shard."""
+    parts = _parts(source, n)
+    first, answers = next(parts)
+    rest = itertools.chain([(first, answers)], parts)
+    if issparse(first):
+        return local.joined(list(rest))
+    rows = np.empty((n, first.shape[1]), first.dtype)
+    targets = np.empty(n, answers.dtype)
+    place = 0
+    for some, values in rest:
+        rows[place : place + len(some)] = some
+        targets[place : place + len(some)] = values
+        place += len(some)
+    return rows, targets
+
+
+class Worker:
+    """A process that holds shards. It prints nothing, and raises nothing: Ray would log it."""
+
+    def __init__(self, processors: int) -> None:
+        warnings.simplefilter("ignore")
+        local.PROCESSORS = processors
+        self.shares: dict[int, Share] = {}
+
+    def hold(self, shards: list[Shard], job: Job) -> str | None:
+        """Load shards; return why that is not possible, if so."""
+
+        def load() -> None:
+            for shard in shards:
+                self.shares[shard.number] = job.open(shard)
+
+        return _trouble(load)
+
+    def total(
+        self, numbers: tuple[int, ...], key: bytes, step: int, shape: tuple[int, ...], *weights: Any
+    ) -> list[Any]:
+        """Return what is wrong, or None, and then the sum over some of the shards in pieces."""
+        at = np.concatenate(weights).reshape(shape)
+        found = np.zeros(shape, dtype=np.int64)
+
+        def add() -> None:
+            with np.errstate(all="ignore"):
+                for number in numbers:
+                    np.add(found, self.shares[number].units(key, step, at), out=found)
+
+        trouble = _trouble(add)
+        return [trouble, *_pieces(found)]
+
+
+def _trouble(act: Callable[[], None]) -> str | None:
+    """Do something and return what went wrong in words that quote no record."""
+    try:
+        act()
+    except InvalidInput as error:
+        return str(error)
+    except Exception as error:
+        return f"a worker failed ({type(error).__name__})"
+    return None
+
+
+def _pieces(values: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+    flat = values.ravel()
+    return [flat[i : i + PIECE].copy() for i in range(0, flat.size, PIECE)]
+
+
+# -- the driver -----------------------------------------------------------------------------------
+
+
+class Workers:
+    """All workers of a call, which shards each holds, and what happens when one dies."""
+
+    def __init__(self, engine: Ray, shards: list[Shard], job: Job) -> None:
+        self.engine, self.job = engine, job
+        self.shards = {shard.number: shard for shard in shards}
+        self.loads = dict.fromkeys(self.shards, 0)
+        self.placed: dict[Any, set[int]] = {}
+        self._closing = ExitStack()
+        self.ray = _ray()
+        try:
+            self._connect()
+            self._place()
+        except BaseException:
+            self.close()
+            raise
+
+    def total(self, key: bytes, step: int, weights: FloatArray) -> IntArray:
+        """Return the sum over all shards, asking again for those of workers that died."""
+        if weights.size > MOST:
+            raise NotApplicable(
+                f"engine='ray' sends at most {MOST} numbers in a message; this sum has "
+                f"{weights.size}"
+            )
+        pieces = _pieces(np.asarray(weights, dtype=np.float64))
+        found = np.zeros(weights.size, dtype=np.int64)
+        missing = set(self.shards)
+        while missing:
+            self._place()
+            asked = {
+                worker: numbers
+                for worker, mine in self.placed.items()
+                if (numbers := tuple(sorted(missing & mine)))
+            }
+            refs = {
+                worker: worker.total.options(num_returns=1 + len(pieces)).remote(
+                    numbers, key, step, weights.shape, *pieces
+                )
+                for worker, numbers in asked.items()
+            }
+            for worker, numbers in asked.items():
+                answer = self._answer(worker, refs[worker])
+                if answer is not None:
+                    found += np.concatenate(answer[1:])
+                    missing -= set(numbers)
+        return found.reshape(weights.shape)
+
+    def close(self) -> None:
+        """End the workers, and the cluster if it was started here."""
+        for worker in self.placed:
+            with suppress(Exception):
+                self.ray.kill(worker)
+        self.placed = {}
+        self._closing.close()
+
+    def _connect(self) -> None:
+        ray = self.ray
+        if ray.is_initialized():
+            return
+        # No dashboard, no statistics, no lines of workers, no objects on disk.
+        os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        if self.engine.address is None:
+            quiet |= {
+                "include_dashboard": False,
+                "num_cpus": self.engine.workers or local.processors(),
+                "object_store_memory": 80 << 20,
+                "_system_config": {"automatic_object_spilling_enabled": False},
+            }
+        ray.init(address=self.engine.address or "local", **quiet)
+        self._closing.callback(ray.shutdown)
+
+    def _place(self) -> None:
+        """Have workers load the shards that none of them holds, the least busy first."""
+        while homeless := sorted(set(self.shards).difference(*self.placed.values())):
+            if not self.placed:
+                self._start()
+            held = {w: sum(self.shards[i].n for i in mine) for w, mine in self.placed.items()}
+            given: dict[Any, list[Shard]] = {}
+            for number in homeless:
+                self._count_load(number)
+                least = min(held, key=lambda worker: held[worker])
+                given.setdefault(least, []).append(self.shards[number])
+                held[least] += self.shards[number].n
+            refs = {worker: worker.hold.remote(some, self.job) for worker, some in given.items()}
+            for worker, some in given.items():
+                if self._answer(worker, [refs[worker]]) is not None:
+                    self.placed[worker] |= {shard.number for shard in some}
+
+    def _count_load(self, number: int) -> None:
+        self.loads[number] += 1
+        if self.loads[number] > MOST_LOADS:
+            raise WorkersLost(
+                f"workers died {MOST_LOADS} times with the same shard (out of memory?); nothing "
+                "was released"
+            )
+
+    def _start(self) -> None:
+        cpus = int(self.ray.cluster_resources().get("CPU", 1))
+        count = min(self.engine.workers or cpus, len(self.shards))
+        each = max(1, cpus // count)
+        kind = self.ray.remote(Worker).options(
+            num_cpus=min(1.0, cpus / count),
+            max_restarts=0,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )
+        self.placed = {kind.remote(each): set() for _ in range(count)}
+
+    def _answer(self, worker: Any, refs: Iterable[Any]) -> list[Any] | None:
+        """Return what a worker answered; None if it is dead."""
+        errors = self.ray.exceptions
+        try:
+            answer: list[Any] = self.ray.get(list(refs), timeout=self.engine.patience)
+        except errors.GetTimeoutError:
+            raise WorkersLost(
+                f"a worker did not answer within {self.engine.patience:g} s; nothing was released"
+            ) from None
+        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError):
+            # Also one that cannot be reached: it must not answer later, beside who takes its place.
+            with suppress(Exception):
+                self.ray.kill(worker)
+            self.placed.pop(worker, None)
+            return None
+        if answer[0] is not None:
+            raise InvalidInput(str(answer[0]))
+        return answer
+
+
+def _ray() -> Any:
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError:
+        raise MissingExtra("engine='ray' needs Ray: pip install 'dplateau[ray]'") from None
+    return ray
+
+
+class ClusterRecords(Records):
+    """Records that workers hold. Batches are drawn where the records are, by the run's key."""
+
+    def __init__(
+        self, source: Source, terms: Terms, run: Run, engine: Ray, randomness: Randomness
+    ) -> None:
+        _check_batches(run)
+        shards = shards_of(source)
+        self.n = run.n
+        _check_count(source, shards, run.n)
+        _, (row, _) = opened(source)
+        self.n_features = int(row.shape[1])
+        self.ruler = terms.ruler(run.n, self.n_features)
+        self.key = randomness.words(4).tobytes()
+        job = Gradients(run, terms, self.ruler, engine.in_memory)
+        self.workers = Workers(engine, shards, job)
+
+    def units(self, weights: FloatArray, rows: Rows) -> IntArray:
+        """Return the sum over all records."""
+        assert rows == ALL
+        return self.workers.total(self.key, 0, weights)
+
+    def in_turn(self, batches: Iterable[Rows]) -> Iterator[Sum]:
+        """Yield for every step what gives its sum; the driver's own batches are not drawn."""
+        del batches
+        for step in itertools.count():
+            yield partial(self.workers.total, self.key, step)
+
+    def close(self) -> None:
+        """End the workers."""
+        self.workers.close()
+
+
+def cluster_moments(
+    run: Run, source: Source, *, feature_norm: float, randomness: Randomness, engine: Ray
+) -> FloatArray:
+    """Return noisy second moments as :func:`dplateau.engines.moments.noisy_moments` does."""
+    shards = shards_of(source)
+    _check_count(source, shards, run.n)
+    _, (row, _) = opened(source)
+    workers = Workers(engine, shards, Moments(feature_norm))
+    try:
+        total = workers.total(b"", 0, np.zeros((row.shape[1],) * 2))
+    finally:
+        workers.close()
+    return with_noise(run, total, feature_norm=feature_norm, randomness=randomness)
+
+
+def _check_batches(run: Run) -> None:
+    match run.batches:
+        case FullBatch() | Poisson():
+            return
+        case FixedSize() | Cyclic() | OnePass():
+            raise NotApplicable(
+                f"engine='ray' takes full and Poisson batches; {run.described} has others"
+            )
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _check_count(source: Source, shards: list[Shard], n: int) -> None:
+    check_count(source, sum(shard.n for shard in shards), n)
+    if not shards:
+        raise InvalidInput("the source holds no records at all")
