@@ -282,7 +282,7 @@ class PrivateLinearModel(BaseEstimator):
             {name: value for name, value in vars(model).items() if name in _WEIGHTS}
             for model in models
         ]
-        vars(self).update(self.staged_weights_[watching.best])
+        self._take(self.staged_weights_[watching.best])
         if watching.score is not None:
             self.validation_scores_ = watching.scores
 
@@ -301,8 +301,12 @@ class PrivateLinearModel(BaseEstimator):
             )
         for weights in self.staged_weights_:
             model = copy.copy(self)
-            vars(model).update(weights)
+            model._take(weights)
             yield model
+
+    def _take(self, weights: dict[str, Any]) -> None:
+        for name, value in weights.items():
+            setattr(self, name, value)
 
     def _at(self, weights: FloatArray, row_map: RowMap) -> Any:
         """Return a copy of this estimator with these weights of the run."""
