@@ -29,7 +29,7 @@ from dplateau.verify import read_certificate
 
 Message = dict[str, Any]
 
-# Points of a preview, and what it may take beyond one point of every bound, in seconds of a processor.
+# Points of a preview, and what it may take beyond one point of every bound (processor seconds).
 PREVIEW_POINTS = 40
 _PREVIEW_SECONDS = 0.25
 _POINTS = 80
