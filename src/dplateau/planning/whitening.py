@@ -19,7 +19,7 @@ from dplateau.engines.moments import moments_run
 from dplateau.engines.ranges import ROUNDS, ranges_run
 from dplateau.losses import Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
-from dplateau.planning.recipes import FEW_PASSES, Task
+from dplateau.planning.recipes import FEW_PASSES, FEWEST_PASSES, Task
 
 # What the moments may use of the squared Gaussian parameter.
 SHARE = 0.1
@@ -109,10 +109,11 @@ def lengths_for(task: Task) -> Lengths:
 
 def rounds_worthwhile(task: Task) -> int:
     """Return how often to whiten: 0, 1 or 2."""
-    # With few passes random batches are better than full ones, and only full ones are whitened.
-    if task.n < FEWEST_RECORDS or task.most_passes < FEW_PASSES:
-        return 0
+    # With few passes for many directions random batches learn more than full ones, and only full
+    # ones are whitened.
     p = task.width
+    if task.n < FEWEST_RECORDS or task.most_passes < max(FEWEST_PASSES, min(FEW_PASSES, p)):
+        return 0
     noise = math.sqrt(2 * p) * task.factor / (task.n * task.mu * math.sqrt(SHARE))
     if noise > MOST_NOISE or p * noise > MOST_NOISE_EACH:
         return 0
