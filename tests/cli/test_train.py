@@ -103,6 +103,46 @@ def test_parquet_is_read_like_csv(data: Path, tmp_path: Path) -> None:
     assert run("train", tmp_path / "people.parquet", *words) == 0
 
 
+def test_files_that_are_read_a_part_at_a_time_give_the_same_model(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    monkeypatch.setattr("dplateau.engines.sources.chunks_of.__defaults__", (1 << 12,))
+    whole = arrow_csv.read_csv(data)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for k in range(3):
+        parquet.write_table(whole.slice(1400 * k, 1400), parts / f"{k}.parquet")
+    words = ["--target", "income", "--epsilon", 2, *KNOWN, "--compute-budget", 500, "--seed", 3]
+    words += ["--categories", "town=Rome,Oslo"]
+    assert run("train", data, *words, "-o", tmp_path / "whole") == 0
+    files = sorted(parts.iterdir())
+    for name, where in (("files", files), ("folder", [parts]), ("kept", [*files, "--scratch"])):
+        more = [tmp_path] if name == "kept" else []
+        assert run("train", *where, *more, *words, "-o", tmp_path / name) == 0
+        found, expected = (
+            json.loads((tmp_path / one / "model.json").read_text()) for one in (name, "whole")
+        )
+        assert np.allclose(found["weights"], expected["weights"], rtol=1e-6)
+        assert found["schema"] == expected["schema"]
+    capsys.readouterr()
+    for where, said in (
+        ([*files, data], "people.csv a part at a time: only Parquet"),
+        ([*files, "--engine", "spark"], "engine must be"),
+        ([*files, "--address", "auto"], "say --engine ray too"),
+        ([*files, "--evaluate-epsilon", "1"], "no rows of it are held out"),
+    ):
+        assert run("train", *where, *words, "-o", tmp_path / "no") == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    undeclared = ["--target", "income", "--epsilon", 2, "--bounds", "age=17:90", *KNOWN[2:4]]
+    undeclared += ["--ignore", "town", "-o", tmp_path / "no"]
+    assert run("train", *files, *undeclared) == 2
+    assert "declare them (--classes A,B)" in capsys.readouterr().err
+
+
 def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -404,15 +444,21 @@ def test_a_release_is_not_written_over_unless_one_says_so(
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "expected"),
     [
-        ["schema", ".", "--target", "income"],
-        ["train", ".", "--target", "income", "--epsilon", "1"],
-        ["predict", "{model}", "."],
+        (["schema", "{empty}", "--target", "y"], "there is no Parquet file in the folder {empty}"),
+        (
+            ["train", "{empty}", "--target", "y", "--epsilon", "1"],
+            "there is no Parquet file in the folder {empty}",
+        ),
+        (
+            ["predict", "{model}", "{empty}"],
+            "cannot read {empty}: it is a folder; give a CSV or Parquet file",
+        ),
     ],
 )
-def test_a_folder_is_no_table(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_empty_folder_is_no_table(
+    words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = '{"target": {"column": "y", "low": 0, "high": 1}, "columns": {"x": {"kind": "boolean"}}}'
     model = tmp_path / "model.json"
@@ -420,9 +466,11 @@ def test_a_folder_is_no_table(
         '{"format": "dplateau/model", "format_version": 2, "kind": "ridge", "data_norm": 1, '
         f'"classes": null, "weights": [[1]], "intercepts": [0], "schema": {body}}}'
     )
-    assert run(*(word.format(model=model) for word in words)) == 2
+    (tmp_path / "empty").mkdir()
+    places = {"model": model, "empty": tmp_path / "empty"}
+    assert run(*(word.format(**places) for word in words)) == 2
     said = capsys.readouterr().err
-    assert said == "dplateau: cannot read .: it is a folder; give a CSV or Parquet file\n"
+    assert said == f"dplateau: {expected.format(**places)}\n"
 
 
 def test_options_speak_of_missing_cells_dates_and_models(
