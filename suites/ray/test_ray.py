@@ -13,20 +13,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import psutil
 import pyarrow as pa
 import pytest
 import ray
 from pyarrow import parquet
+from ray._private.internal_api import memory_summary
 from ray.cluster_utils import Cluster
 
 from dplateau.algorithms import NoisyGD, NoisySGD, Run
+from dplateau.certificates import Certificate
+from dplateau.cli import main
 from dplateau.engines import Prepared, Ray, SeededRandomness, Source, TableSource, scaled, train
 from dplateau.engines.cluster import Workers, WorkersLost, cluster_moments
 from dplateau.engines.moments import moments_run, noisy_moments
 from dplateau.errors import InvalidInput
 from dplateau.estimators import PrivateLogisticRegression
 from dplateau.losses import Logistic
+from dplateau.tables import load_model
 
 N, D, FILES = 6000, 4, 6
 RNG = np.random.default_rng(0)
@@ -180,7 +185,10 @@ class Deadly:
         return features, targets
 
 
-def test_a_shard_that_kills_its_workers_ends_the_run(source: Source, calm: Any) -> None:
+def test_a_shard_that_kills_its_workers_ends_the_run(
+    source: Source, calm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dplateau.engines.cluster.MOST_LOADS", 1)
     noise = Watched()
     with pytest.raises(
         WorkersLost, match=r"died 5 times with the same shard .*nothing was release"
@@ -238,7 +246,7 @@ def test_an_estimator_whitens_and_trains_on_the_cluster(folder: Path, calm: Any)
     first, second = models
     assert len(first.plan_.moments) > 0
     assert np.array_equal(first.coef_, second.coef_)
-    assert np.mean(first.predict(X) == SIGNS) > 0.95
+    assert np.mean(first.predict(pd.DataFrame(X, columns=NAMES)) == SIGNS) > 0.95
     # What is claimed is what one machine would claim; who took part is an assumption more.
     alone = PrivateLogisticRegression(
         classes=[-1, 1], feature_bounds=(-0.5, 0.5), compute_budget=45
@@ -259,7 +267,7 @@ def test_nothing_data_dependent_is_stored_or_logged(
     def listening(self: Workers, key: bytes, step: int, at: Any) -> Any:
         found = total(self, key, step, at)
         sent.extend([key, at.tobytes() if at.any() else key, found.tobytes()])
-        shown = ray._private.internal_api.memory_summary(stats_only=True)
+        shown = memory_summary(stats_only=True)
         assert "Plasma memory usage 0 MiB, 0 objects" in shown, shown
         assert "Spilled" not in shown
         return found
@@ -273,6 +281,24 @@ def test_nothing_data_dependent_is_stored_or_logged(
     for path in files:
         content = path.read_bytes()
         assert not any(secret in content for secret in sent), path
+
+
+def test_the_command_line_trains_on_the_cluster(
+    folder: Path, calm: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", *map(str, sorted(folder.iterdir())), "--engine", "ray", "--epsilon", "1"]
+    words += ["--target", "sign", "--classes=-1,1", "--compute-budget", "40"]
+    words += [word for name in NAMES for word in ("--bounds", f"{name}=-0.5:0.5")]
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "-o", str(tmp_path / "model")])
+    assert not stop.value.code
+    certificate = Certificate.from_json((tmp_path / "model" / "certificate.json").read_text())
+    assert certificate.claimed_epsilon <= 1
+    assert certificate.verify().ok
+    frame = pd.DataFrame(X, columns=NAMES)
+    guessed = load_model(tmp_path / "model" / "model.json").predict(frame)
+    assert np.mean(guessed.astype(float) == SIGNS) > 0.95
+    assert "the cluster's machines keep" in capsys.readouterr().out
 
 
 LOCAL = """
