@@ -8,9 +8,12 @@
 #   make site      the site, in build/site
 #   make golden    write the golden certificates of tests/golden anew
 #   make falsify   the long search for a run that leaks more than its certificate says
+#   make verify-many   honest certificates of 10,000 random runs, every one of which has to verify
+#   make forge     certificates altered field by field: only true claims may verify
 #   make bench     timings of the accountant, of training and of sampling
 #   make bench-utility   accuracy at equal privacy beside tuned peers (goes on where it stopped)
-#   make bench-peers   environments for the libraries that training is timed beside
+#   make bench-peers   environments for the libraries that we are measured beside
+#   make scoreboard    measure us and the peers, and write docs/scoreboard.md (QUICK=1: only try it)
 #   make lock      resolve the dependencies again and rewrite locks/
 #   make clean     delete the environments and everything that was built
 #
@@ -36,7 +39,7 @@ SUITES := $(patsubst suites/%/requirements.txt,%,$(wildcard suites/*/requirement
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check $(SUITES:%=test-%) site lint types suite golden falsify bench bench-utility bench-peers lock clean
+.PHONY: help setup demo test check $(SUITES:%=test-%) site lint types suite golden falsify verify-many forge bench bench-utility bench-peers scoreboard lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -52,6 +55,12 @@ check: test $(SUITES:%=test-%)
 
 $(SUITES:%=test-%): test-%: .venv-%/.installed
 	.venv-$*/bin/python -m pytest suites/$*
+
+# The browser suite drives Debian's Chromium: it is installed where it is absent, else there is no test.
+test-browser: | chromium
+.PHONY: chromium
+chromium:
+	command -v chromium || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
 
 .venv-%/.installed: suites/%/requirements.txt locks/run.txt pyproject.toml
 	$(PYTHON) -m venv .venv-$*
@@ -80,6 +89,12 @@ golden: $(TEST)
 falsify: $(RUN)
 	$(BIN)/python tools/falsify.py --settings 2400 --seed 1 --state .falsify/seed-1.jsonl
 
+verify-many: $(RUN)
+	$(BIN)/python tools/verify_many.py --runs 10000 --seed 1 --state .falsify/verify-1.jsonl
+
+forge: $(TEST)
+	$(BIN)/python tools/forge.py --each 3 --seed 1 --state .falsify/forge-1.jsonl
+
 bench: $(RUN)
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/training.py
@@ -88,13 +103,17 @@ bench: $(RUN)
 bench-utility: $(RUN)
 	$(BIN)/python benchmarks/utility.py
 
-# The peers of the training benchmark, each in an environment of its own and none of them locked.
+# The peers of the benchmarks, each in an environment of its own and none of them locked.
 # One that cannot be installed is left out, and the benchmark says so.
-PEERS := torch jax diffprivlib blackjax
-PEER_torch := torch==2.13.0 opacus
+PEERS := torch jax diffprivlib blackjax jax-privacy prv-accountant autodp riskcal
+PEER_torch := torch==2.13.0 opacus==1.6.0
 PEER_jax := jax
 PEER_blackjax := blackjax
-PEER_diffprivlib := diffprivlib scikit-learn==1.6.1
+PEER_diffprivlib := diffprivlib==0.6.6 scikit-learn==1.6.1
+PEER_jax-privacy := jax-privacy==2.0.0
+PEER_prv-accountant := prv-accountant==0.2.0
+PEER_autodp := autodp==0.2.3.1
+PEER_riskcal := riskcal==1.5.1
 
 bench-peers: $(PEERS:%=.venv-peers-%/bin/python)
 
@@ -102,6 +121,14 @@ bench-peers: $(PEERS:%=.venv-peers-%/bin/python)
 	$(PYTHON) -m venv .venv-peers-$*
 	.venv-peers-$*/bin/python -m pip install --quiet --disable-pip-version-check $(PEER_$*) \
 		|| rm -rf .venv-peers-$*
+
+scoreboard: $(RUN) bench-peers
+ifdef QUICK
+	$(BIN)/python benchmarks/scoreboard.py --quick --results build/scoreboard
+else
+	$(BIN)/python benchmarks/scoreboard.py
+	$(BIN)/python benchmarks/scoreboard_page.py
+endif
 
 # Some systems ship venv without its copy of pip; their own pip then fills the environment.
 $(BIN)/python:

@@ -32,8 +32,8 @@ from dplateau.losses import Logistic, Loss, Softmax
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = {
-    "Opacus, hooks, Poisson loader": (".venv-peers-torch", "opacus_sgd.py"),
-    "JAX, hand-written scan": (".venv-peers-jax", "jax_sgd.py"),
+    "Opacus, hooks, Poisson loader": (".venv-peers-torch", "trainers.py", "Opacus"),
+    "JAX, hand-written scan": (".venv-peers-jax", "trainers.py", "JAX scan"),
     "diffprivlib, LogisticRegression": (".venv-peers-diffprivlib", "diffprivlib_fit.py"),
 }
 RATE, RIDGE, NOISE = 4.0, 1e-3, 1.0
@@ -148,15 +148,18 @@ def peer_answers(
             "batch": batch, "steps": steps, "repeats": repeats, "rate": RATE, "ridge": RIDGE,
             "noise": NOISE,
         }  # fmt: skip
-        for name, (place, script) in PEERS.items():
+        for name, (place, *script) in PEERS.items():
             yield name, peer_answer(place, script, path, settings)
 
 
-def peer_answer(place: str, script: str, path: Path, settings: dict[str, Any]) -> dict[str, Any]:
+def peer_answer(
+    place: str, script: list[str], path: Path, settings: dict[str, Any]
+) -> dict[str, Any]:
     python = ROOT / place / "bin" / "python"
     if not python.exists():
         return {"reason": f"no {place}; run make bench-peers"}
-    command = [str(python), "-W", "ignore", str(ROOT / "benchmarks" / "peers" / script)]
+    file, *arguments = script
+    command = [str(python), "-W", "ignore", str(ROOT / "benchmarks" / "peers" / file), *arguments]
     done = subprocess.run(
         [*command, str(path), json.dumps(settings)], capture_output=True, text=True, check=False
     )

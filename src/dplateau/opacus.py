@@ -73,7 +73,7 @@ class BoundedRows(nn.Module):
     """Scales every row of features that is longer than ``norm`` down to it, each on its own.
 
     Put it in front of the head: ``nn.Sequential(BoundedRows(1.0), nn.Linear(64, 2))``. The norm is
-    a public number, never the longest row of the data.
+    a public number, never the longest row of the data. Entries that are no number count as 0.
     """
 
     def __init__(self, norm: float) -> None:
@@ -82,11 +82,12 @@ class BoundedRows(nn.Module):
 
     def forward(self, rows: Any) -> Any:
         """Return the rows, none longer than the norm."""
-        lengths = rows.to(torch.float64).flatten(1).norm(dim=1).clamp_min(self.norm)
+        whole = torch.nan_to_num(rows.flatten(1), nan=0.0, posinf=0.0, neginf=0.0)
+        lengths = whole.to(torch.float64).norm(dim=1).clamp_min(self.norm)
         shares = torch.where(
             lengths > self.norm, self.norm * (1 - _ROW_ROOM) / lengths, torch.ones_like(lengths)
         )
-        return rows.flatten(1) * shares.to(rows.dtype)[:, None]
+        return whole * shares.to(rows.dtype)[:, None]
 
     def extra_repr(self) -> str:
         """Show the norm in the module's print."""
@@ -125,13 +126,20 @@ class _Settings:
             reduction=optimizer.loss_reduction,
             accumulated=optimizer.accumulated_iterations,
             groups=tuple(
-                tuple((key, value) for key, value in sorted(group.items()) if key != "params")
+                tuple(
+                    (key, _plain(value)) for key, value in sorted(group.items()) if key != "params"
+                )
                 for group in optimizer.param_groups
             ),
         )
 
     def option(self, name: str) -> set[Any]:
         return {dict(group).get(name) for group in self.groups}
+
+
+def _plain(value: Any) -> Any:
+    """Return a number that stays as it is now: a tensor may be changed in place later."""
+    return float(value) if isinstance(value, torch.Tensor) else value
 
 
 class Accountant(IAccountant):
@@ -145,7 +153,7 @@ class Accountant(IAccountant):
         super().__init__()
         self.history: list[tuple[float, float, int]] = []
         self.settings: list[tuple[_Settings, int]] = []
-        self.optimizer: DPOptimizer | None = None
+        self.optimizers: list[DPOptimizer] = []
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Count one step."""
@@ -156,7 +164,8 @@ class Accountant(IAccountant):
         plain = super().get_optimizer_hook_fn(sample_rate)
 
         def hook(optimizer: DPOptimizer) -> None:
-            self.optimizer = optimizer
+            if not any(one is optimizer for one in self.optimizers):
+                self.optimizers.append(optimizer)
             _count(self.settings, (_Settings.of(optimizer),))
             plain(optimizer)
 
@@ -202,7 +211,8 @@ def drawn_rate(sample_rate: float) -> float:
     >>> drawn_rate(0.5), drawn_rate(0.1) > 0.1
     (0.5, True)
     """
-    return min(1.0, math.ceil(float(np.float32(sample_rate)) * _UNIFORMS) / _UNIFORMS)
+    single = math.ceil(float(np.float32(sample_rate)) * _UNIFORMS) / _UNIFORMS
+    return min(1.0, max(single, float(sample_rate)))
 
 
 def certify_released(engine: Any, *, data_loader: Any, delta: float) -> Certificate:
@@ -249,7 +259,10 @@ def certify_head(
     release
         What leaves, a promise: "last" if nothing else did, not even a loss or an accuracy.
 
-    What cannot be certified is refused, with the reason and what would work.
+    Raises
+    ------
+    NotApplicable
+        If the head cannot be certified, with the reason and what would work.
     """
     accountant = _accountant(engine)
     if sum(steps for _, steps in accountant.settings) != len(accountant):
@@ -375,7 +388,12 @@ def _head(module: Any, accountant: Accountant) -> tuple[Any, float]:
             f"nn.Linear(...)) and nothing else; got {inner!r}"
         )
     rows, head = parts
-    trained = [] if accountant.optimizer is None else accountant.optimizer.params
+    if len(accountant.optimizers) != 1:
+        raise NotApplicable(
+            f"no hidden-state claim: this engine counted steps of {len(accountant.optimizers)} "
+            "optimizers; give each head an engine of its own, and compose their certificates"
+        )
+    trained = accountant.optimizers[0].params
     if {id(one) for one in head.parameters()} != {id(one) for one in trained}:
         raise NotApplicable(
             "no hidden-state claim: the optimizer has to hold all weights of this head and no "

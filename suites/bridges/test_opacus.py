@@ -223,6 +223,9 @@ def test_rows_are_bounded_and_others_left_alone() -> None:
     many = BoundedRows(2.0)(torch.randn(1000, 50) * 10)
     assert float(many.double().norm(dim=1).max()) <= 2.0
     assert BoundedRows(1.0)(torch.empty(0, 3)).shape == (0, 3)
+    broken = BoundedRows(1.0)(torch.tensor([[float("nan"), 3.0], [float("inf"), 0.5]]))
+    assert broken[:, 0].tolist() == [0.0, 0.0]
+    assert float(broken.double().norm(dim=1).max()) <= 1.0
     with pytest.raises(InvalidInput, match="norm must be"):
         BoundedRows(-1.0)
 
@@ -301,6 +304,26 @@ def test_engines_of_others_and_idle_ones_are_refused() -> None:
         certify_released(theirs, data_loader=None, delta=DELTA)
     with pytest.raises(InvalidInput, match="nothing was trained"):
         certify_released(idle, data_loader=None, delta=DELTA)
+
+
+def test_two_heads_of_one_engine_are_refused() -> None:
+    engine, found = trained(steps=1)
+    other, _ = trained(steps=1)
+    hook = engine.accountant.get_optimizer_hook_fn(0.5)
+    hook(other.accountant.optimizers[0])
+    with pytest.raises(NotApplicable, match="steps of 2 optimizers; give each head an engine"):
+        certify_head(engine, **found, delta=DELTA, release="last")
+
+
+def test_a_learning_rate_that_changes_in_place_is_remembered() -> None:
+    rate = torch.tensor(0.5)
+
+    def halve(done: int, optimizer: Any) -> None:
+        rate.fill_(0.5 if done < 6 else 0.25)
+
+    engine, found = trained(before_step=halve, sgd={"lr": rate, "foreach": False})
+    run = certify_head(engine, **found, delta=DELTA, release="last").run
+    assert run.learning_rate.blocks == ((0.5, 6), (0.25, 6))
 
 
 def test_steps_that_were_not_seen_are_refused() -> None:

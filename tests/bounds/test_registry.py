@@ -9,6 +9,7 @@ import pytest
 
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS, HISTORICAL, bound_named
+from site_pages import COMMAND_LINE
 
 ROOT = Path(__file__).parents[2]
 ALL = (*BOUNDS, *HISTORICAL)
@@ -45,6 +46,8 @@ def test_domination_names_real_bounds() -> None:
 
 
 def test_links_between_notes_resolve() -> None:
+    made_with_the_site = ROOT / "docs" / COMMAND_LINE
     for page in (ROOT / "docs").rglob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+\.md)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            place = page.parent / target
+            assert place.exists() or place == made_with_the_site, f"{page.name} links to {target}"

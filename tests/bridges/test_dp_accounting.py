@@ -146,7 +146,7 @@ def test_the_event_of_a_released_run_is_the_one_a_user_would_write() -> None:
 
 
 def test_the_event_of_a_hidden_run_is_a_composition_of_mixtures() -> None:
-    certificate = certify(POISSON.replace(steps=16, l2=0.3), 1e-5)
+    certificate = certify(POISSON.replace(steps=16, l2=0.3, learning_rate=1.0), 1e-5)
     event = certificate.to_dp_event()
     assert "MixtureOfGaussiansDpEvent(" in repr(event)
     theirs = PLDAccountant(value_discretization_interval=COARSE).compose(event).get_epsilon(1e-5)

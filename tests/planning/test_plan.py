@@ -15,7 +15,7 @@ from dplateau import InvalidInput, LossGeometry, NoisyGD, certify
 from dplateau.algorithms import Run
 from dplateau.losses import Huber, Logistic, Softmax
 from dplateau.planning import plan
-from dplateau.planning.forecast import forecast
+from dplateau.planning.forecast import Model, forecast
 from dplateau.planning.recipes import RECIPES
 
 SIZES: list[dict[str, Any]] = [
@@ -180,7 +180,7 @@ def test_the_forecast_is_the_error_of_the_reference_problem(changes: dict[str, A
     run = NoisyGD(
         n=100, steps=60, learning_rate=0.8, noise_std=0.3, loss=loss, release="last", **changes
     )
-    found = forecast(run, 40, 1.0, 3.0)
+    found = forecast(run, 40, Model(Logistic(), 1.0, 0.0, score_std=3.0))
     biases, noises = [], []
     for power in (0.0, 1.0, 2.0):
         share = np.arange(1.0, 41.0) ** -power

@@ -31,7 +31,7 @@ PINNED = re.compile(
     r"(?: --hash=sha256:[0-9a-f]{64})+"
 )
 ABSOLUTE_PATH = re.compile(r"(?:^|[\s\"'=(@])(?:/|~|[A-Za-z]:\\)\w*", re.MULTILINE)
-BRIDGES = ("torch", "opacus", "jax", "onnx", "onnxruntime", "ray")
+BRIDGES = ("torch", "opacus", "jax", "onnx", "onnxruntime", "ray", "starlette", "uvicorn")
 
 
 def lock_text(lock: str) -> str:
@@ -124,7 +124,7 @@ def test_imports_are_declared() -> None:
     distributions = {name: [name] for name in BRIDGES} | dict(distributions)
     wanted = {
         canonicalize_name(requirement.name)
-        for requirement in declared(("all", "opacus", "onnx", "ray"))
+        for requirement in declared(("all", "opacus", "onnx", "ray", "explore"))
     }
     undeclared = {
         f"{path.relative_to(SOURCE)} imports {top}"
@@ -172,6 +172,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {name.partition("/")[0] for name in names} == {"dplateau"}
     pages = {bound.note for bound in (*BOUNDS, *HISTORICAL)} | {"docs/format.schema.json"}
     assert {f"dplateau/{page}" for page in pages} <= names
+    explorer = SOURCE / "dplateau" / "explore" / "page"
+    assets = {p.relative_to(SOURCE).as_posix() for p in explorer.rglob("*") if p.is_file()}
+    assert "dplateau/explore/page/vendor/LICENSE.txt" in assets <= names
     unwanted = re.compile(r"(^|/)(__pycache__|tests?|conftest|test_\w+)(/|\.)")
     assert [name for name in names if unwanted.search(name)] == []
 

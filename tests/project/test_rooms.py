@@ -47,6 +47,7 @@ ROOMS = (
     "notebook",
     "reproduce",
     "report",
+    "explore",
     "__init__",
     "cli",
     "__main__",
@@ -87,6 +88,8 @@ ONLY_IN = {
     "torch": ("opacus",),
     "opacus": ("opacus",),
     "onnx": ("onnx",),
+    "starlette": ("explore.server",),
+    "uvicorn": ("explore.server",),
 }
 
 # All that these rooms may import from outside, the standard library apart.

@@ -13,6 +13,8 @@ from dplateau.cli.audit import audit_command
 from dplateau.cli.convert import EXAMPLE as CONVERT_EXAMPLE
 from dplateau.cli.convert import convert_command
 from dplateau.cli.curve import EXAMPLE, curve_command
+from dplateau.cli.explore import EXAMPLE as EXPLORE_EXAMPLE
+from dplateau.cli.explore import explore_command
 from dplateau.cli.ledger import app as ledger_app
 from dplateau.cli.mixing import EXAMPLE as MIXING_EXAMPLE
 from dplateau.cli.mixing import mixing_command
@@ -159,6 +161,7 @@ def calibrate_command(
 
 app.command(name="curve", epilog=EXAMPLE)(curve_command)
 app.command(name="convert", epilog=CONVERT_EXAMPLE)(convert_command)
+app.command(name="explore", epilog=EXPLORE_EXAMPLE)(explore_command)
 app.add_typer(ledger_app, name="ledger")
 app.command(name="mixing", epilog=MIXING_EXAMPLE)(mixing_command)
 app.command(name="audit", epilog=AUDIT_EXAMPLE)(audit_command)

@@ -34,6 +34,13 @@ class PrivacyCurve(ABC):
     def epsilon(self, delta: float) -> float:
         """Return an epsilon >= 0 for which the release is (epsilon, delta)-private."""
 
+    def holds(self, epsilon: float, delta: float) -> bool:
+        """Return whether the curve claims that the release is (epsilon, delta)-private.
+
+        Curves whose delta is an inversion of epsilon(delta) answer sooner by the latter.
+        """
+        return self.delta(epsilon) <= delta
+
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return delta at many epsilons; accurate around the delta ``center``, valid everywhere."""
         return np.array([self.delta(float(epsilon)) for epsilon in epsilons])

@@ -134,6 +134,15 @@ class GroupCurve(PrivacyCurve):
             return one
         return _LEAST_DELTA
 
+    def holds(self, epsilon: float, delta: float) -> bool:
+        """Ask the curve of one record about the share of delta that the sum leaves it."""
+        each = checked_epsilon(epsilon) / self.size
+        log_sum = float(np.logaddexp.reduce(np.arange(self.size) * each))
+        share = math.exp(math.log(delta) - log_sum) / _ROUND_UP if delta > 0 else 0.0
+        if share < _LEAST_DELTA:
+            return self.curve.epsilon(0.0) <= each
+        return self.curve.holds(each, share)
+
     def deltas(self, epsilons: FloatArray, center: float) -> FloatArray:
         """Return all sums at once."""
         each = np.asarray(epsilons, dtype=np.float64) / self.size
@@ -235,6 +244,10 @@ class AdvancedCompositionCurve(PrivacyCurve):
         """Invert epsilon(delta), rounding up."""
         return _delta_where(self, checked_epsilon(epsilon))
 
+    def holds(self, epsilon: float, delta: float) -> bool:
+        """Ask for epsilon, which has the formula."""
+        return self.epsilon(delta) <= epsilon
+
 
 @lru_cache(maxsize=4)
 def _staircase(curve: PrivacyCurve, center: float) -> tuple[FloatArray, FloatArray]:
@@ -248,14 +261,14 @@ def _searched_epsilon(curve: PrivacyCurve, delta: float, first: float) -> float:
 
     The search goes up from ``first`` in small steps: some curves rise again further up.
     """
-    if curve.delta(0.0) <= delta:
+    if curve.holds(0.0, delta):
         return 0.0
     most = first
-    while most <= 1e9 and curve.delta(most) > delta:
+    while most <= 1e9 and not curve.holds(most, delta):
         most *= 1.25
     if most > 1e9:
         return math.inf
-    return smallest_where(lambda eps: curve.delta(eps) <= delta, 0.0, most)
+    return smallest_where(lambda eps: curve.holds(eps, delta), 0.0, most)
 
 
 @dataclass(frozen=True)
@@ -294,6 +307,10 @@ class BasicCompositionCurve(PrivacyCurve):
     def delta(self, epsilon: float) -> float:
         """Invert epsilon(delta), rounding up."""
         return _delta_where(self, checked_epsilon(epsilon))
+
+    def holds(self, epsilon: float, delta: float) -> bool:
+        """Ask for epsilon, which has the formula."""
+        return self.epsilon(delta) <= epsilon
 
 
 def _delta_where(curve: PrivacyCurve, epsilon: float) -> float:

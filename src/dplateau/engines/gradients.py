@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.algorithms import Run
+from dplateau.algorithms.stated import loss_of
 from dplateau.engines.randomness import Randomness
 from dplateau.engines.records import Records
 from dplateau.engines.ruler import ruler_for
@@ -131,9 +132,8 @@ class _GradientRecords(Records):
     """Records whose gradients are the user's: cut, rounded to units and added, block by block."""
 
     def __init__(self, run: Run, gradient: PerRecordGradient, records: Tree, form: _Form) -> None:
-        assert run.loss is not None
         self.n, self.n_features = run.n, form.size
-        self.cut = run.loss.lipschitz
+        self.cut = loss_of(run).lipschitz
         self.ruler = ruler_for(self.cut, self.n, form.size, 1)
         self.gradient_of, self.records, self.form = gradient, records, form
         self.held = _count(records)

@@ -27,6 +27,7 @@ from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.engines.cluster import engine_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
+from dplateau.estimators.columns import columns_of
 from dplateau.estimators.data import ArrayData, Data, names_of, source_data, source_of
 from dplateau.estimators.disclosures import (
     SEEDED,
@@ -38,7 +39,7 @@ from dplateau.estimators.disclosures import (
     undeclared_rows,
 )
 from dplateau.estimators.inputs import Task, checked_rows
-from dplateau.estimators.rows import RowMap, bounds_of_columns
+from dplateau.estimators.rows import RowMap
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.ledger import ledger_in_force, paid_for
@@ -58,7 +59,10 @@ _PARAMETERS = """
         ``feature_bounds``.
     feature_bounds
         Pair (low, high) of numbers or of one number per column: columns are cut to it and mapped to
-        [-1, 1] before ``data_norm`` applies. Sparse X needs bounds that are symmetric about 0.
+        [-1, 1] before ``data_norm`` applies. Or a dict by column name (by position if X has no
+        names), or a list, that has for each column (low, high), "binary" (0 or 1, left as it is) or
+        ("nonnegative", high) (mapped to [0, 1]). Sparse X needs zeros that stay zeros: those two
+        kinds, or ranges that are symmetric about 0.
     fit_intercept
         Whether to learn a constant.
     n_public
@@ -99,6 +103,9 @@ _ATTRIBUTES = """
     ----------
     coef_, intercept_
         The noisy weights, in the units of X.
+    coef_beyond_, intercept_beyond_
+        Of regressors: the same for what a whitened row is longer than usual, which has a slope of
+        its own; None where rows were not whitened.
     certificate_, plan_, row_map_
         What is proved about the fit, what was run and why, and how rows are brought to the bounds.
     n_features_in_, feature_names_in_, classes_
@@ -198,16 +205,18 @@ class PrivateLinearModel(BaseEstimator):
     def _learn(self, X: Any, y: Any) -> None:
         data = self._data(X, y)
         slots = self._slots(data.n) if isinstance(data, ArrayData) else data.n
-        low, high = bounds_of_columns(self.feature_bounds, data.width)
+        names = getattr(self, "feature_names_in_", None)
+        columns = columns_of(self.feature_bounds, data.width, names)
         task = self._task(data.targets)
         chosen = self._planned(slots, data, task)
         for doubt in (*self._undeclared(), *chosen.doubts):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
-        row_map = RowMap(chosen.data_norm, chosen.intercept, low, high)
+        row_map = RowMap(chosen.data_norm, chosen.intercept, columns)
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
             training = data.training(row_map, task, slots, chosen, randomness)
-            row_map = dataclasses.replace(row_map, whitening=training.whitening)
+            bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
+            row_map = dataclasses.replace(row_map, whitening=training.whitening, bend=bend)
             weights = train(
                 chosen.run,
                 chosen.loss,
@@ -341,9 +350,12 @@ class PrivateLinearModel(BaseEstimator):
         """Return the scores of rows, one column per score."""
         check_is_fitted(self)
         features = checked_rows(self, X)
-        coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
         with np.errstate(all="ignore"):
-            return self.row_map_.scores(features, coef, intercept)
+            return self.row_map_.scores(features, *self.by_score())
+
+    def by_score(self) -> tuple[FloatArray, FloatArray]:
+        """Return coefficients and constants as the row map takes them, one row per score."""
+        return np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
 
     def __sklearn_tags__(self) -> Any:
         """Say what the estimator takes: sparse rows too."""

@@ -316,10 +316,7 @@ def _largest_rate(model: Model, ridge: float) -> float:
 def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate:
     """Return the run with the smallest expected error."""
     d = task.d + (model.intercept > 0)
-    found = (
-        Candidate(name, run, model, forecast(run, d, model.feature_norm, model.score_std))
-        for run in runs
-    )
+    found = (Candidate(name, run, model, forecast(run, d, model)) for run in runs)
     return min(found, key=lambda candidate: candidate.expected.error)
 
 

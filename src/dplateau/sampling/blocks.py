@@ -113,10 +113,13 @@ def step_law(run: Run, largest_batch: int | None = None) -> StepLaw:
 
 def squared(modulus: Modulus) -> tuple[float, float]:
     """Return (c, h) of phi(u)^2 = c u^2 + h."""
-    if isinstance(modulus, SquareRoot):
-        return modulus.c, modulus.h
-    assert isinstance(modulus, Linear)
-    return modulus.c**2, 0.0
+    match modulus:
+        case SquareRoot(c=c, h=h):
+            return c, h
+        case Linear(c=c):
+            return c**2, 0.0
+        case _:
+            raise NotApplicable(f"mixing is about linear and square-root moduli; got {modulus!r}")
 
 
 def _check_kind(run: Run) -> None:

@@ -75,7 +75,7 @@ class Release:
     """A model with its certificate and plan, and a noisy evaluation if one was paid for."""
 
     model: TableModel
-    model_certificate: Certificate
+    model_certificate: Certificate | Composition
     plan: Plan
     evaluation: Evaluation | None
     warnings: tuple[str, ...]
@@ -94,7 +94,7 @@ class Release:
             return model
         if model.no_claim is None:
             return together(model, self.evaluation.certificate)
-        planned = together(self.plan.gradients, self.evaluation.certificate)
+        planned = together(self.plan.certificate, self.evaluation.certificate)
         return planned.without_claim(model.no_claim)
 
     def report(self, data: str, public_score: float | None = None) -> str:
@@ -108,11 +108,13 @@ class Release:
             + (f" ({ignored} ignored)" if ignored else ""),
             "",
             f"Claim: {self.certificate}",
-            f"Neighbors: {neighbors_in_words(self.model_certificate)}",
+            f"Neighbors: {neighbors_in_words(self.plan.gradients)}",
             "",
             "What left",
             "  the model's weights",
         ]
+        if self.model.whitening:
+            lines.append("  noisy second moments of the rows, which turned them")
         if self.evaluation is not None:
             found = self.evaluation
             lines.append(
@@ -133,7 +135,10 @@ class Release:
         """Return the largest weights by name, a column for each score; buckets have no names."""
         model = self.model
         classes = model.classes or ()
-        heads = classes if len(classes) > 2 else classes[1:] or (model.schema.target.column,)
+        target = model.schema.target.column
+        heads = (
+            classes if len(classes) > 2 else classes[1:] or (target, "beyond")[: len(model.weights)]
+        )
         named = np.flatnonzero([not label.endswith(BUCKET_END) for label in model.schema.labels])
         sizes = np.abs(model.weights[:, named]).max(axis=0, initial=0.0)
         largest = named[np.argsort(-sizes, kind="stable")[:MOST_LISTED]]
@@ -257,8 +262,6 @@ def fit_table(
         "neighbors": neighbors,
         "max_records_per_person": schema.max_records_per_person,
         "compute_budget": compute_budget,
-        # A file of weights has no place for a map of rows.
-        "whitening": "never",
         "random_state": seed,
         "safe_noise": safe_noise,
         "scratch": scratch,
@@ -271,15 +274,7 @@ def fit_table(
     # A ledger in force pays for the model and its score before the training starts.
     with nullcontext() if score is None else released_with(score.released_with):
         estimator, told = _fitted(kind, rest, schema, options)
-    bounds = schema.target.bounds
-    found = TableModel(
-        kind=kind,
-        schema=schema,
-        weights=np.atleast_2d(estimator.coef_),
-        intercepts=np.atleast_1d(estimator.intercept_).astype(float),
-        data_norm=estimator.plan_.data_norm,
-        classes=None if bounds is not None else tuple(map(str, estimator.classes_)),
-    )
+    found = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
         claim = estimator.plan_.gradients
@@ -312,6 +307,27 @@ def _fitted(
     return estimator, told
 
 
+def released_model(kind: str, schema: Schema, estimator: Any) -> TableModel:
+    """Return what a fitted estimator releases, as a model of the table's own columns."""
+    coef, intercept = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
+    row_map = estimator.row_map_
+    if row_map.bend is not None:
+        coef = np.vstack([coef, estimator.coef_beyond_])
+        intercept = np.append(intercept, estimator.intercept_beyond_)
+    numbers = schema.target.bounds is not None
+    return TableModel(
+        kind=kind,
+        schema=schema,
+        weights=coef,
+        intercepts=intercept.astype(float),
+        data_norm=row_map.data_norm,
+        classes=None if numbers else tuple(map(str, estimator.classes_)),
+        constant=row_map.intercept if row_map.whitening else 0.0,
+        whitening=tuple(one.matrix for one in row_map.whitening),
+        bend=row_map.bend,
+    )
+
+
 def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
     if seed is None:
         return SecureRandomness(safe_noise=safe_noise)
@@ -332,10 +348,10 @@ def held_out(n: int, randomness: Randomness) -> BoolArray:
             return chosen
 
 
-def together(model: Certificate, score: Certificate) -> Composition:
+def together(model: Part, score: Certificate) -> Composition:
     """Return the claim about a model and its score: the worse of both if a person has one row."""
-    records: Records = "disjoint" if model.run.group_size == 1 else "same"
-    return compose([model, score], model.claimed_delta, records=records)
+    records: Records = "disjoint" if score.run.group_size == 1 else "same"
+    return compose([model, score], score.claimed_delta, records=records)
 
 
 @dataclass(frozen=True)
@@ -390,8 +406,10 @@ class NoisyScore:
 
     def released_with(self, model: Part) -> Part:
         """Return what a model costs together with this score."""
-        assert isinstance(model, Certificate)
-        return together(model, self.certificate(model))
+        # Of a whitened model any part will do: all have the neighbors and the delta of the whole.
+        one = model.certificates[0] if isinstance(model, Composition) else model
+        assert isinstance(one, Certificate)
+        return together(model, self.certificate(one))
 
 
 def evaluated(

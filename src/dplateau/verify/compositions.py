@@ -16,14 +16,14 @@ from dplateau.algorithms import (
 )
 from dplateau.verify import reading
 from dplateau.verify.claims import (
-    CLOSED,
-    RENYI,
+    ROUNDED,
     Case,
     Derived,
     gaussian_derived,
-    released_epsilon,
-    released_epsilon_of_two,
+    product_derived,
+    product_of_two_derived,
 )
+from dplateau.verify.composed import Rows
 from dplateau.verify.facts import (
     Blocks,
     batches_per_epoch,
@@ -47,12 +47,15 @@ from dplateau.verify.precise import (
     gaussian_epsilon,
     laplace_epsilon,
     sampled_epsilon,
+    up,
 )
 
 # Shares of delta among which advanced composition picks; any share is a proof.
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
 # Steps of a schedule that are looked at one by one.
-_MOST_SCHEDULED = 10**7
+_MOST_SCHEDULED = 10**6
+# Different pairs that are composed each on its own.
+_MOST_PAIRS = 40
 # (distance in units of the noise, chance of joining, count), or with a noise multiplier first.
 Uses = list[tuple[float, float, int]]
 
@@ -61,7 +64,7 @@ def naive_composition(case: Case) -> Derived:
     """Derive T eps' at T delta', each step amplified by sampling."""
     distance, rate, count = _worst_use(case)
     epsilon = count * _step_epsilon(case, distance, rate, MP.mpf(case.delta) / count)
-    return Derived(float(epsilon), CLOSED, f"{count} steps, in fifty digits")
+    return Derived(up(epsilon), f"{count} steps, in fifty digits")
 
 
 def advanced_composition(case: Case) -> Derived:
@@ -73,7 +76,7 @@ def advanced_composition(case: Case) -> Derived:
         each = _step_epsilon(case, distance, rate, delta * (1 - share) / count)
         spread = MP.sqrt(2 * count * MP.log(1 / (share * delta)))
         found.append(each * spread + count * each * MP.tanh(each / 2))
-    return Derived(float(min(found)), CLOSED, f"{count} steps, in fifty digits")
+    return Derived(up(min(found)), f"{count} steps, in fifty digits")
 
 
 def rdp_composition(case: Case) -> Derived:
@@ -82,11 +85,11 @@ def rdp_composition(case: Case) -> Derived:
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     uses = _uses(case)
     swapped = run.neighbors == "replace" and _is_sampled(uses)
-    ledger.require("neighbours", not swapped, "sampled steps are covered for add_remove only")
-    orders = reading.numbers(case.witness, "orders")
+    ledger.require("neighbors", not swapped, "sampled steps are covered for add_remove only")
+    orders = reading.numbers(case.witness, "orders", most=500)
     ledger.require("orders", min(orders) > 1, f"the smallest order is {min(orders):g}")
     epsilon = sampled_epsilon(uses, orders, case.delta)
-    return Derived(epsilon, RENYI, f"best of {len(orders)} orders, in forty digits")
+    return Derived(epsilon, f"best of {len(orders)} orders, in fifty digits")
 
 
 def gdp_composition(case: Case) -> Derived:
@@ -105,18 +108,19 @@ def pld_composition(case: Case) -> Derived:
     run, ledger = case.run, case.ledger
     laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
     unknown = laplace_swap and isinstance(run.batches, FixedSize)
-    ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
-    if laplace_swap and isinstance(run.batches, Poisson):
-        # One record removed and one added: (2 eps, (1 + e^eps) delta).
-        single = replace(case, run=run.replace(neighbors="add_remove"))
-        uses = [(_pair(single.run, far, rate), count) for far, rate, count in _uses(single)]
-        if case.delta == 0:
-            return _pure(case, uses, 2)
-        return released_epsilon_of_two(uses, case.epsilon, case.delta)
-    parts = [(_pair(run, distance, rate), count) for distance, rate, count in _uses(case)]
+    ledger.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
+    # One record removed and one added: (2 eps, (1 + e^eps) delta).
+    twice = laplace_swap and isinstance(run.batches, Poisson)
+    single = replace(case, run=run.replace(neighbors="add_remove")) if twice else case
+    parts = [(_pair(single, far, rate), count) for far, rate, count in _uses(single)]
     if case.delta == 0:
-        return _pure(case, parts, 1)
-    return released_epsilon(parts, case.epsilon, case.delta)
+        return _pure(case, parts, 2 if twice else 1)
+    merged = _merged(parts)
+    match merged:
+        case [(GaussianPair(mu), 1)] if not twice:
+            return gaussian_derived(mu, case.delta)
+    rows = Rows.product(merged)
+    return product_of_two_derived(case, rows) if twice else product_derived(case, rows)
 
 
 def _pure(case: Case, parts: list[tuple[LossPair, int]], times: int) -> Derived:
@@ -124,38 +128,78 @@ def _pure(case: Case, parts: list[tuple[LossPair, int]], times: int) -> Derived:
     case.ledger.require("pure", case.run.noise_kind == "laplace", "delta = 0 needs bounded losses")
     ends = [(pair.reach(0.0, order), n) for pair, n in parts for order in (0, 1)]
     total = max(math.fsum(n * high for (_, high), n in ends[order::2]) for order in (0, 1))
-    return Derived(times * total, CLOSED, "sum of the largest losses")
+    return Derived(times * total * ROUNDED, "sum of the largest losses")
 
 
-def _pair(run: Run, distance: float, rate: float) -> LossPair:
-    if run.noise_kind == "laplace":
+def _merged(parts: list[tuple[LossPair, int]]) -> list[tuple[LossPair, int]]:
+    """Join equal pairs, and nearly equal ones of a long schedule as the most exposed of them.
+
+    Gaussian pairs are one Gaussian pair.
+    """
+    found: dict[LossPair, int] = {}
+    squares = []
+    for pair, count in parts:
+        if isinstance(pair, GaussianPair):
+            squares.append(count * pair.mu**2)
+        else:
+            found[pair] = found.get(pair, 0) + count
+    if squares:
+        found[GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED)] = 1
+    ratio = 5e-4
+    while len(found) > _MOST_PAIRS:
+        rounded: dict[LossPair, int] = {}
+        for pair, count in found.items():
+            up_pair = _rounded_up(pair, ratio)
+            rounded[up_pair] = rounded.get(up_pair, 0) + count
+        if len(rounded) <= _MOST_PAIRS or ratio > 1:
+            return list(rounded.items())
+        ratio *= 1.4
+    return list(found.items())
+
+
+def _rounded_up(pair: LossPair, ratio: float) -> LossPair:
+    """Return the same pair at a distance of the next power of e^ratio."""
+
+    def further(distance: float) -> float:
+        return max(distance, math.exp(math.ceil(math.log(distance) / ratio) * ratio))
+
+    match pair:
+        case SampledPair(rate, step, shift):
+            return SampledPair(rate, further(step), shift)
+        case SwappedPair(rate, distance, shift):
+            return SwappedPair(rate, further(distance), shift)
+        case TwoSidedPair(rate, step, rarest):
+            return TwoSidedPair(rate, further(step), rarest)
+        case LaplacePair(distance, rate):
+            return LaplacePair(further(distance), rate)
+    return pair
+
+
+def _pair(case: Case, distance: float, rate: float) -> LossPair:
+    """Return a step's pair; ``distance`` is that of two opposite gradients if records are replaced.
+
+    In a Poisson batch the record and its replacement each leave the same step without them, by half
+    the distance. A batch of one size always holds somebody in their place.
+    """
+    if case.run.noise_kind == "laplace":
         return LaplacePair(distance, rate)
     if rate == 1:
         return GaussianPair(distance)
-    if run.neighbors == "replace":
-        return _replaced(run, rate, distance)
-    return SampledPair(rate, distance)
+    if case.run.neighbors == "add_remove":
+        return SampledPair(rate, distance)
+    if isinstance(case.run.batches, Poisson):
+        return TwoSidedPair(rate, distance / 2, min(1e-30, 1e-7 * float(case.delta)))
+    return SwappedPair(rate, distance)
 
 
 def _is_sampled(uses: Uses) -> bool:
     return any(rate < 1 for _, rate, _ in uses)
 
 
-def _replaced(run: Run, rate: float, distance: float) -> LossPair:
-    """Return a sampled step's pair; ``distance`` is that of two opposite gradients.
-
-    In a Poisson batch the record and its replacement each leave the same step without them, by half
-    the distance. A batch of one size always holds somebody in their place.
-    """
-    if isinstance(run.batches, Poisson):
-        return TwoSidedPair(rate, distance / 2)
-    return SwappedPair(rate, distance)
-
-
 def _uses(case: Case) -> Uses:
     """Return the uses of the record that is exposed most."""
     run = case.run
-    factor = float(distance_factor(run))
+    factor = distance_factor(run) * ROUNDED
     if run.noise_kind == "laplace":
         factor *= math.sqrt(2)  # a standard deviation is sqrt(2) scales
     exposed = _exposed(run, multipliers(run, case.ledger))
@@ -195,7 +239,7 @@ def _worst_use(case: Case) -> tuple[float, float, int]:
     """Return the largest distance of a use, the one sampling rate, and how many uses there are."""
     run, uses = case.run, _uses(case)
     unknown = run.noise_kind == "laplace" and run.neighbors == "replace" and _is_sampled(uses)
-    case.ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
+    case.ledger.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
     rates = {rate for _, rate, _ in uses}
     case.ledger.require("sampling rate", len(rates) == 1, "it changes from step to step")
     return max(distance for distance, _, _ in uses), rates.pop(), sum(n for _, _, n in uses)

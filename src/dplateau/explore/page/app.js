@@ -1,0 +1,271 @@
+// The page: settings on one side, what is proved about them on the other.
+
+import { Asker, Refused, messages } from "./asking.js";
+import { DeltaChart, StepsChart, TradeoffChart } from "./charts.js";
+import { Form } from "./form.js";
+
+const byId = (id) => document.getElementById(id);
+const text = (id, words) => { byId(id).textContent = words; };
+const LARGEST_FILE = 2_000_000;
+
+const steps = new StepsChart();
+const delta = new DeltaChart();
+const tradeoff = new TradeoffChart();
+let form;
+let claim = null;
+let start = "";
+
+// --- what is shown ----------------------------------------------------------------------------------
+
+const asker = new Asker({
+  started() {
+    byId("claim").classList.add("updating");
+    byId("claim").setAttribute("aria-busy", "true");
+    text("state", "computing the claim …");
+    text("steps-state", "computing a preview …");
+    for (const chart of [delta, tradeoff]) chart.start();
+    form.showErrors({});
+  },
+  message(message) {
+    show[message.kind]?.(message);
+  },
+  refused(errors) {
+    form.showErrors(errors);
+    claim = null;
+    nothing();
+  },
+  lost() {
+    byId("lost").hidden = false;
+    byId("claim").classList.add("updating");
+    text("state", "not up to date: the server has stopped");
+  },
+  found() {
+    byId("lost").hidden = true;
+  },
+  finished() {
+    document.body.dataset.done = asker.turn.query;
+  },
+});
+
+const show = {
+  claim(message) {
+    claim = message;
+    const epsilon = byId("epsilon");
+    epsilon.textContent = message.shown;
+    epsilon.value = message.shown;
+    document.body.dataset.epsilon = message.epsilon;
+    document.body.dataset.query = asker.turn.query;
+    text("at", `at delta ${message.delta}, after ${message.steps.toLocaleString("en")} steps`);
+    text("by", `Proved by: ${message.title}. The number is rounded up.`);
+    gain(message);
+    if (!asker.stale) {
+      byId("claim").classList.remove("updating");
+      byId("claim").removeAttribute("aria-busy");
+      text("state", "");
+    }
+    for (const id of ["certificate", "report"]) {
+      byId(id).href = `${id}?${asker.turn.query}`;
+      byId(id).removeAttribute("aria-disabled");
+    }
+    steps.mark(message.steps, message.epsilon);
+    delta.mark(Number(message.delta), message.epsilon);
+  },
+  bounds(message) {
+    gain({ ...claim, ...message });
+    steps.table(message.applying);
+    byId("applying").replaceChildren(...message.applying.map((row) => {
+      const line = document.createElement("tr");
+      if (row.bound === claim.bound) line.className = "best";
+      const holds = row.hidden_state ? "while the steps stay hidden" : "even if every step is seen";
+      for (const words of [row.title, row.epsilon, holds, row.citation]) line.insertCell().textContent = words;
+      return line;
+    }));
+    text("silent-name", `${message.silent.length} theorems say nothing about this run, and why`);
+    byId("silent").replaceChildren(...message.silent.flatMap((row) => [
+      Object.assign(document.createElement("dt"), { textContent: row.title }),
+      Object.assign(document.createElement("dd"), { textContent: row.reason }),
+    ]));
+  },
+  words(message) {
+    text("attack", message.attack);
+    byId("doubts").replaceChildren(...message.doubts.map((words) =>
+      Object.assign(document.createElement("p"), { className: "doubt", textContent: `Take note: ${words}.` })));
+    byId("assumptions").replaceChildren(...message.assumptions.flatMap(({ who, texts }) => {
+      const list = document.createElement("ul");
+      list.append(...texts.map((words) => Object.assign(document.createElement("li"), { textContent: words })));
+      return [Object.assign(document.createElement("h3"), { textContent: who }), list];
+    }));
+  },
+  preview(message) {
+    steps.preview(message);
+    text("steps-state", "preview: every point is proved, there are only few of them yet");
+  },
+  line(message) {
+    steps.line(message);
+    text("steps-state", "drawing every bound in full …");
+  },
+  lower(message) {
+    steps.lowerPoint(message);
+    text("steps-state", "looking for what no claim can undercut …");
+  },
+  lower_done(message) {
+    text("steps-state", message.notes.length ? `No lower bound in places: ${message.notes[0]}` : "complete");
+  },
+  stopped(message) {
+    text("steps-state", `stopped after ${message.seconds} seconds; what is drawn is proved`);
+  },
+  over_delta(message) {
+    delta.line(message, message.bound === claim?.bound);
+  },
+  tradeoff(message) {
+    tradeoff.line(message, message.bound === claim?.bound);
+  },
+};
+
+function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state }) {
+  const gained = ratio && hidden_state;
+  text("gain", gained
+    ? `${ratio} times smaller than ${composition_shown}, the best proof that counts every step`
+    : "No gain from hiding steps here: every one of them counts.");
+  const most = Math.max(composition ?? 0, epsilon);
+  const width = (value) => `${Math.max(0.5, (55 * value) / most)}%`;
+  byId("bar-claim").style.width = width(epsilon);
+  byId("bar-charged").style.width = width(composition ?? epsilon);
+  text("bar-claim-text", `${shown} for what leaves`);
+  text("bar-charged-text", `${composition_shown ?? shown} if every step is seen`);
+}
+
+function nothing() {
+  byId("claim").classList.remove("updating");
+  byId("claim").removeAttribute("aria-busy");
+  text("epsilon", "–");
+  for (const id of ["at", "gain", "attack", "by", "steps-state", "bar-claim-text", "bar-charged-text"]) text(id, "");
+  byId("doubts").replaceChildren();
+  byId("bar-claim").style.width = byId("bar-charged").style.width = "0";
+  text("state", "Nothing is claimed: see the message beside the settings.");
+  delete document.body.dataset.epsilon;
+  for (const id of ["certificate", "report"]) {
+    byId(id).removeAttribute("href");
+    byId(id).setAttribute("aria-disabled", "true");
+  }
+}
+
+// --- what is asked ----------------------------------------------------------------------------------
+
+function changed() {
+  history.replaceState(null, "", `#${form.query}`);
+  text("found", "");
+  byId("use").hidden = true;
+  asker.ask(form.query);
+}
+
+function take(query) {
+  form.write(query);
+  changed();
+}
+
+let question = null;
+async function askFor(name, words) {
+  question?.abort();
+  question = new AbortController();
+  const { signal } = question;
+  byId("use").hidden = true;
+  text("found", words);
+  try {
+    for await (const message of messages(`${name}?${form.query}`, signal)) {
+      if (message.kind === "refused") throw new Refused(message.errors);
+      if (message.kind === "stopped") text("found", `Not found within ${message.seconds} seconds.`);
+      if (message.kind === "died") text("found", "The search ended early; ask again.");
+      if (message.kind !== "found") continue;
+      text("found", message.text);
+      byId("use").hidden = message.field === null;
+      byId("use").onclick = () => take(new URLSearchParams({ [message.field]: message.value }).toString());
+    }
+  } catch (problem) {
+    if (signal.aborted) return;
+    text("found", problem instanceof Refused ? problem.message : "The server does not answer.");
+  }
+}
+
+// --- taking it away, and checking what others bring -------------------------------------------------
+
+async function copy(words, what, status = "copied") {
+  try {
+    await navigator.clipboard.writeText(words);
+    text(status, `${what} copied.`);
+  } catch {
+    text(status, `This browser does not let the page copy. Copy it from here: ${words}`);
+  }
+}
+
+async function check(file) {
+  const verdict = byId("verdict");
+  verdict.hidden = false;
+  verdict.className = "verdict";
+  text("verdict-name", `Verifying ${file.name} …`);
+  for (const id of ["verdict-claim", "verdict-text", "verdict-page"]) text(id, "");
+  byId("verdict-show").hidden = true;
+  let found;
+  try {
+    if (file.size > LARGEST_FILE) throw new Refused({ "": "the file is too large for a certificate" });
+    const response = await fetch("verify", { method: "POST", body: await file.text() });
+    found = await response.json();
+    if (found.kind === "refused") throw new Refused(found.errors);
+  } catch (problem) {
+    verdict.classList.add("bad");
+    text("verdict-name", "Not verified");
+    text("verdict-text", problem instanceof Refused ? `${file.name}: ${problem.message}` : "The server does not answer.");
+    verdict.focus();
+    return;
+  }
+  verdict.classList.add(found.ok ? "good" : "bad");
+  text("verdict-name", found.ok ? "Verified" : "Not verified");
+  text("verdict-claim", found.claim ?? "");
+  const told = found.ok
+    ? `${file.name} was derived again by independent code. ${(found.released ?? []).join(" ")}`
+    : `${file.name}: ${found.problem}`;
+  text("verdict-text", told);
+  text("verdict-page", found.page);
+  byId("verdict-show").hidden = !found.query;
+  byId("verdict-show").onclick = () => take(found.query);
+  verdict.focus();
+}
+
+function listen() {
+  for (const button of document.querySelectorAll("[data-set]")) {
+    button.addEventListener("click", () => {
+      const before = new URLSearchParams(start);
+      const now = new URLSearchParams(button.dataset.set);
+      for (const [name, value] of now) before.set(name, value);
+      take(before.toString());
+    });
+  }
+  byId("ask-noise").addEventListener("click", () => askFor("noise", "Searching for the smallest noise …"));
+  byId("ask-length").addEventListener("click", () => askFor("length", "Searching for the longest run …"));
+  byId("copy-python").addEventListener("click", () => claim && copy(claim.python, "The program was"));
+  byId("copy-command").addEventListener("click", () => claim && copy(claim.command, "The command was"));
+  const again = `dplateau explore --address ${location.origin}${location.pathname}`;
+  text("again", again);
+  byId("copy-again").addEventListener("click", () => copy(again, "The command was", "state"));
+  byId("file").addEventListener("change", ({ target }) => {
+    if (target.files.length) check(target.files[0]);
+    target.value = "";
+  });
+  byId("verdict-close").addEventListener("click", () => { byId("verdict").hidden = true; });
+  addEventListener("dragover", (event) => { event.preventDefault(); byId("drop").hidden = false; });
+  addEventListener("dragleave", (event) => { if (!event.relatedTarget) byId("drop").hidden = true; });
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    byId("drop").hidden = true;
+    if (event.dataTransfer.files.length) check(event.dataTransfer.files[0]);
+  });
+  addEventListener("hashchange", () => take(location.hash.slice(1)));
+  byId("fields").addEventListener("submit", (event) => event.preventDefault());
+}
+
+const { fields, query } = await (await fetch("setup")).json();
+start = query;
+form = new Form(fields, { "": byId("fields"), Questions: byId("target-place") }, changed);
+form.write(query);
+listen();
+take(location.hash.slice(1));
