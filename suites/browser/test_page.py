@@ -249,6 +249,7 @@ def test_the_state_is_in_the_address_and_follows_it(page: Page, server: Server) 
     assert Setting.read(page.url.partition("#")[2]) == Setting.read(query)
     page.goto(f"{server.address}#epochs=9")
     expect(page.locator("#epochs")).to_have_value("9")
+    settled(page, "epochs=9")
 
 
 def test_a_killed_server_is_noticed_and_its_return_too(page: Page, own_server: Server) -> None:

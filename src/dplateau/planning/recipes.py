@@ -133,7 +133,7 @@ class Candidate:
             parts.append(f"momentum {run.momentum:g}, last {run.average_last} iterates averaged")
         return (
             f"{self.name}, {run.steps} steps, {', '.join(parts)}: expected score error "
-            f"{self.expected.error:.3g} (unlearnt {self.expected.bias:.3g}, "
+            f"{self.expected.error:.3g} (unlearned {self.expected.bias:.3g}, "
             f"noise {self.expected.noise:.3g})"
         )
 
@@ -279,7 +279,7 @@ def one_pass(task: Task) -> Candidate:
     """Batches in the order of the records, each record used once: for streams.
 
     One use costs what one step of full batches does, and its noise is divided by a batch alone: the
-    fewer steps, the less noise, and the less is learnt.
+    fewer steps, the less noise, and the less is learned.
     """
     model = task.model
 

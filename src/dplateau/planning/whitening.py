@@ -17,7 +17,7 @@ from dplateau.certificates import Certificate, certify
 from dplateau.engines.moments import moments_run
 from dplateau.losses import Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
-from dplateau.planning.recipes import FEWEST_PASSES, Task
+from dplateau.planning.recipes import FEW_PASSES, Task
 
 # What the moments may use of the squared Gaussian parameter.
 SHARE = 0.1
@@ -105,7 +105,8 @@ def lengths_for(task: Task) -> Lengths:
 
 def rounds_worthwhile(task: Task) -> int:
     """Return how often to whiten: 0, 1 or 2."""
-    if task.n < FEWEST_RECORDS or task.most_passes < FEWEST_PASSES:
+    # With few passes random batches are better than full ones, and only full ones are whitened.
+    if task.n < FEWEST_RECORDS or task.most_passes < FEW_PASSES:
         return 0
     p = task.width
     noise = math.sqrt(2 * p) * task.factor / (task.n * task.mu * math.sqrt(SHARE))

@@ -37,6 +37,29 @@ from dplateau.plots.lines import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+
+def _draw_bounds(ax: Axes, table: CurveTable) -> list[EndLabel]:
+    """Draw a line for each bound and return their names, that of the best in bold."""
+    values = [column.values for column in table.columns]
+    hidden = [column.hidden_state for column in table.columns]
+    styles = looks(hidden, [last_finite(line) for line in values])
+    labels = [
+        draw_line(ax, table.places, column.values, column.title, look)
+        for column, look in zip(table.columns, styles, strict=True)
+    ]
+    return with_best_bold(labels, values)
+
+
+def _draw_rest(
+    ax: Axes, table: CurveTable, lower: LowerPoints | None, labels: list[EndLabel]
+) -> None:
+    """Draw what is known from below, the key, and the names at the lines' ends."""
+    shaded = lower if lower is not None and np.any(lower.epsilon > 0) else None
+    known = [] if shaded is None else draw_lower(ax, shaded)
+    draw_key(ax, [column.hidden_state for column in table.columns], shaded)
+    write_end_labels(ax, [*labels, *known])
+
+
 # ---- over steps ----------------------------------------------------------------------------------
 
 
@@ -92,22 +115,11 @@ class EpsilonOverStepsDisplay(Display):
         """Draw every bound, the lower bound and the names."""
         ax.set_xscale("log")
         ax.set_yscale("log")
-        hidden = [line.hidden_state for line in self.bounds]
-        values = [line.epsilon for line in self.bounds]
-        styles = looks(hidden, [last_finite(line) for line in values])
-        labels = [
-            draw_line(ax, self.steps, line.epsilon, line.title, look)
-            for line, look in zip(self.bounds, styles, strict=True)
-        ]
-        labels = with_best_bold(labels, values)
+        table = self.table()
+        labels = _draw_bounds(ax, table)
         self._set_limits(ax)
-        shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
-        if shaded is not None:
-            labels += draw_lower(ax, shaded)
-        y_label = f"epsilon at delta = {self.delta:g}"
-        draw_frame(ax, wrapped(self.title), "steps T", y_label)
-        draw_key(ax, hidden, shaded)
-        write_end_labels(ax, labels)
+        draw_frame(ax, wrapped(self.title), "steps T", f"epsilon at delta = {self.delta:g}")
+        _draw_rest(ax, table, self.lower, labels)
 
     def _set_limits(self, ax: Axes) -> None:
         first, last = int(self.steps.min()), int(self.steps.max())
@@ -256,24 +268,14 @@ class RecordDisplay(Display):
         losses = self.losses
         ax.set_xscale("linear")
         ax.set_yscale("log" if losses.quantity == "delta" else "linear")
-        hidden = [line.hidden_state for line in losses.bounds]
-        values = [line.values for line in losses.bounds]
-        styles = looks(hidden, [last_finite(line) for line in values])
-        labels = [
-            draw_line(ax, losses.positions, line.values, line.title, look)
-            for line, look in zip(losses.bounds, styles, strict=True)
-        ]
-        labels = with_best_bold(labels, values)
+        table = self.table()
+        labels = _draw_bounds(ax, table)
         for value, look in ((losses.shuffled, _SHUFFLED), (losses.stopped, _STOPPED)):
             if value is not None:
                 labels.append(_draw_level(ax, value, *look))
         self._set_limits(ax)
-        shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
-        if shaded is not None:
-            labels += draw_lower(ax, shaded)
         draw_frame(ax, wrapped(self.title), self._x_label(), self._y_label())
-        draw_key(ax, hidden, shaded)
-        write_end_labels(ax, labels)
+        _draw_rest(ax, table, self.lower, labels)
 
     def _set_limits(self, ax: Axes) -> None:
         first, last = int(self.losses.positions[0]), int(self.losses.positions[-1])
