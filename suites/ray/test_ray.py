@@ -238,6 +238,7 @@ def test_an_estimator_whitens_and_trains_on_the_cluster(folder: Path, calm: Any)
         for workers in (1, 3):
             model = PrivateLogisticRegression(
                 classes=[-1, 1], feature_bounds=(-0.5, 0.5), random_state=1, compute_budget=500,
+                algorithm="momentum",
                 engine=Ray(workers=workers),
             )  # fmt: skip
             models.append(model.fit(str(folder), "sign"))
@@ -247,7 +248,7 @@ def test_an_estimator_whitens_and_trains_on_the_cluster(folder: Path, calm: Any)
     assert np.mean(first.predict(pd.DataFrame(X, columns=NAMES)) == SIGNS) > 0.95
     # What is claimed is what one machine would claim; who took part is an assumption more.
     alone = PrivateLogisticRegression(
-        classes=[-1, 1], feature_bounds=(-0.5, 0.5), compute_budget=500
+        classes=[-1, 1], feature_bounds=(-0.5, 0.5), compute_budget=500, algorithm="momentum"
     ).fit(str(folder), "sign")
     assert first.plan_.run == alone.plan_.run
     assert first.plan_.certificate.claimed_epsilon == alone.certificate_.claimed_epsilon
