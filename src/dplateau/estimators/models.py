@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -63,6 +63,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -81,6 +84,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -169,6 +175,11 @@ class PrivateLogisticRegression(PrivateClassifier):
         found: FloatArray = log_softmax(scores, axis=1)
         return found
 
+    def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
+        """Yield the probabilities of every model that left on the way."""
+        for model in self._staged():
+            yield model.predict_proba(X)
+
     def _loss(self, n_classes: int) -> str | Loss:
         return "logistic"
 
@@ -219,6 +230,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -237,6 +251,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -338,6 +355,9 @@ class PrivateHuberRegressor(PrivateRegressor):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -357,6 +377,9 @@ class PrivateHuberRegressor(PrivateRegressor):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
