@@ -141,7 +141,7 @@ def test_steps_that_expand_are_refused() -> None:
 
 
 def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
-    """Its uses may be neighbours: delta at the cyclic claim is 22 times what was claimed.
+    """Its uses may be neighbors: delta at the cyclic claim is 22 times what was claimed.
 
     Three records, one per batch, four steps, each record with a direction of its own: the others
     show where the record stood, and it may have stood at the last two steps.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -15,9 +15,18 @@ from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.losses import Loss
-from dplateau.planning.forecast import Forecast, Model, forecast, model_of
+from dplateau.planning.forecast import Forecast, Model, forecast, model_of, residual_cuts
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
-from dplateau.planning.whitening import FULL, WHITENING, in_words, rounds_worthwhile, whitened
+from dplateau.planning.whitening import (
+    FULL,
+    WHITENING,
+    Lengths,
+    in_words,
+    lengths_for,
+    moments_for,
+    on_white_rows,
+    rounds_worthwhile,
+)
 
 # Scores that miss by more of their spread explain less than half of what could be explained.
 POOR_SHARE = 0.75
@@ -30,8 +39,8 @@ class Plan(Shown):
     ``intercept`` is the size of the constant feature to append to rows that were scaled down to
     ``data_norm`` (0.0: none), which gives rows of at most ``row_norm``. ``feature_norm`` bounds the
     rows that ``run`` sees: those, or what whitening by each of the noisy second moments in
-    ``moments`` makes of them. ``gradients`` is the certificate of the run alone, ``certificate``
-    that of all that leaves.
+    ``moments`` makes of them, which are then shortened and bent as ``lengths`` says. ``gradients``
+    is the certificate of the run alone, ``certificate`` that of all that leaves.
     """
 
     run: Run
@@ -43,6 +52,7 @@ class Plan(Shown):
     clip: float | None
     gradients: Certificate
     moments: tuple[Certificate, ...]
+    lengths: Lengths | None
     chosen: Candidate | None
     rejected: tuple[Candidate, ...]
     expected: Forecast | None
@@ -71,8 +81,8 @@ class Plan(Shown):
     def summary(self) -> str:
         """Return a few lines: what was chosen, why, and the alternatives."""
         lines = [str(self.certificate)]
-        if self.moments:
-            lines.insert(0, in_words(len(self.moments)))
+        if self.lengths is not None:
+            lines.insert(0, in_words(len(self.moments), self.lengths))
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
             lines += [f"rejected: {other}" for other in self.rejected]
@@ -176,12 +186,35 @@ def plan(
     names = [algorithm] if algorithm in RECIPES else list(RECIPES)
     checks.choice("whitening", whitening, WHITENING)
     rounds = rounds_worthwhile(task) if whitening == "auto" and set(names) & FULL else 0
-    moments, rest = whitened(task, rounds) if rounds else ((), task)
     tried = [n for n in names if (n in FULL if rounds else algorithm == n or worth_trying(n, task))]
-    candidates = [RECIPES[name](rest) for name in tried]
-    best, *others = sorted(candidates, key=lambda candidate: candidate.expected.error)
-    found = with_noise(best.run, rest)
-    return _plan(task.model, best.model, found, best, tuple(others), best.expected, moments)
+    if not rounds:
+        best, others = _chosen(tried, _cuts(task, loss, target_bound))
+        found = with_noise(best.run, task)
+        return _plan(task.model, best.model, found, best, others, best.expected)
+    moments, rest = moments_for(task, rounds)
+    lengths = lengths_for(task)
+    white = on_white_rows(task, rest, lengths)
+    best, others = _chosen(tried, _cuts(white, loss, target_bound))
+    found = with_noise(best.run, white)
+    return _plan(task.model, best.model, found, best, others, best.expected, moments, lengths)
+
+
+def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
+    """Return the task with every cut of residuals to choose from."""
+    if loss != "squared":
+        return [task]
+    return [replace(task, model=model) for model in residual_cuts(task.model, target_bound)]
+
+
+def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
+    """Return the best candidate, and the best ones of the other recipes."""
+    found = [min((RECIPES[name](task) for task in tasks), key=_error) for name in names]
+    best, *others = sorted(found, key=_error)
+    return best, tuple(others)
+
+
+def _error(candidate: Candidate) -> float:
+    return candidate.expected.error
 
 
 def released(moments: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
@@ -195,7 +228,7 @@ def _forecast(run: Run, task: Task) -> Forecast | None:
     """Return what to expect of a user's run, if it says enough to tell."""
     if run.loss is None or run.learning_rate is None or not np.isfinite(run.loss.smoothness):
         return None
-    return forecast(run, task.width, task.model.feature_norm, task.model.score_std)
+    return forecast(run, task.width, task.model)
 
 
 def records_per_person(stated: object, n: int) -> int:
@@ -226,6 +259,7 @@ def _plan(
     rejected: tuple[Candidate, ...],
     expected: Forecast | None,
     moments: tuple[Certificate, ...] = (),
+    lengths: Lengths | None = None,
 ) -> Plan:
     return Plan(
         run=found.run,
@@ -237,6 +271,7 @@ def _plan(
         clip=model.clip,
         gradients=found.certificate,
         moments=moments,
+        lengths=lengths,
         chosen=chosen,
         rejected=rejected,
         expected=expected,

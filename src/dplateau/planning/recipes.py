@@ -133,7 +133,7 @@ class Candidate:
             parts.append(f"momentum {run.momentum:g}, last {run.average_last} iterates averaged")
         return (
             f"{self.name}, {run.steps} steps, {', '.join(parts)}: expected score error "
-            f"{self.expected.error:.3g} (unlearnt {self.expected.bias:.3g}, "
+            f"{self.expected.error:.3g} (unlearned {self.expected.bias:.3g}, "
             f"noise {self.expected.noise:.3g})"
         )
 
@@ -279,7 +279,7 @@ def one_pass(task: Task) -> Candidate:
     """Batches in the order of the records, each record used once: for streams.
 
     One use costs what one step of full batches does, and its noise is divided by a batch alone: the
-    fewer steps, the less noise, and the less is learnt.
+    fewer steps, the less noise, and the less is learned.
     """
     model = task.model
 
@@ -316,10 +316,7 @@ def _largest_rate(model: Model, ridge: float) -> float:
 def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate:
     """Return the run with the smallest expected error."""
     d = task.d + (model.intercept > 0)
-    found = (
-        Candidate(name, run, model, forecast(run, d, model.feature_norm, model.score_std))
-        for run in runs
-    )
+    found = (Candidate(name, run, model, forecast(run, d, model)) for run in runs)
     return min(found, key=lambda candidate: candidate.expected.error)
 
 

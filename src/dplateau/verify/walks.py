@@ -40,15 +40,21 @@ _OF_STEP, _OF_FORM, _OF_SUMS = 5e-16, 5e-15, 1e-12
 
 @dataclass(frozen=True)
 class Modulus:
-    """phi(u) = slope u, or sqrt(slope^2 u^2 + jump) for u > 0 if there is a jump; phi(0) = 0."""
+    """phi(u) = slope u, or sqrt(slope^2 u^2 + jump) for u > 0 if there is a jump; phi(0) = 0.
+
+    With ``lesser``: the lesser of slope u and sqrt(u^2 + jump).
+    """
 
     slope: float
     jump: float = 0.0
+    lesser: bool = False
 
     def __call__(self, u: float) -> float:
         """Return phi(u)."""
         if u == 0:
             return 0.0
+        if self.lesser:
+            return min(self.slope * u, math.sqrt(u * u + self.jump))
         if self.jump == 0:
             return self.slope * u
         return math.sqrt(self.slope * self.slope * u * u + self.jump)
@@ -71,6 +77,9 @@ class StepLosses:
             "convex and weakly smooth": self._weakly_smooth,
             SMOOTH: self._smooth,
             "strongly dissipative": self._dissipative,
+            "convex-concave and Lipschitz": self._saddle_lipschitz,
+            "convex-concave and smooth": self._saddle_smooth,
+            "convex-concave, Lipschitz and smooth": self._saddle_both,
         }
         ledger.require("class of losses", losses in found, f"{losses!r}")
         modulus = found[losses](eta)
@@ -108,11 +117,35 @@ class StepLosses:
         # <d, g> >= (2p/(1+p)) M^(-1/p) |g|^(1+1/p); the worst |g| satisfies
         # eta' |g| = 2 (eta' M / 2)^(1/(1-p)) for the step size eta' = eta / k.
         k = 1 - MP.mpf(eta) * self.l2
-        if not self.loss.convex or k <= 0 or self.loss.holder is None:
+        if not self.loss.convex or k <= 0 or not self.loss.holders:
             return None
-        p, constant = (MP.mpf(x) for x in self.loss.holder)
-        push = 2 * (eta / k * constant * self.most / 2) ** (1 / (1 - p))
-        return Modulus(up(k), up(k * k * push * push * (1 - p) / (1 + p)))
+        jumps = []
+        for exponent, constant in self.loss.holders:
+            p = MP.mpf(exponent)
+            push = 2 * (eta / k * MP.mpf(constant) * self.most / 2) ** (1 / (1 - p))
+            jumps.append(up(k * k * push * push * (1 - p) / (1 + p)))
+        return Modulus(up(k), min(jumps))
+
+    def _saddle_lipschitz(self, eta: float) -> Modulus | None:
+        # Descent and ascent step along a monotone field: <d, g> >= 0 again; and |g| <= 2 L f.
+        k = 1 - MP.mpf(eta) * self.l2
+        if not self.loss.saddle or k <= 0 or math.isinf(self.loss.lipschitz):
+            return None
+        return Modulus(up(k), up((2 * MP.mpf(eta) * self.loss.lipschitz * self.most) ** 2))
+
+    def _saddle_smooth(self, eta: float) -> Modulus | None:
+        # The same with |g| <= M f |d|.
+        k = 1 - MP.mpf(eta) * self.l2
+        if not self.loss.saddle or k <= 0 or math.isinf(self.loss.smoothness):
+            return None
+        reach = MP.mpf(eta) * self.loss.smoothness * self.most
+        return Modulus(up(MP.sqrt(k * k + reach * reach)))
+
+    def _saddle_both(self, eta: float) -> Modulus | None:
+        flat, steep = self._saddle_lipschitz(eta), self._saddle_smooth(eta)
+        if flat is None or steep is None or self.l2 > 0:
+            return None
+        return Modulus(steep.slope, flat.jump, lesser=True)
 
     def _smooth(self, eta: float) -> Modulus | None:
         if math.isinf(self.loss.smoothness):
@@ -337,11 +370,14 @@ class _Walk:
         self.singles += min(stretch.count, 1000)
         square, jump = stretch.modulus.slope**2, stretch.modulus.jump
         slope, reach, diameter = stretch.modulus.slope, stretch.reach, self.diameter
+        lesser = stretch.modulus.lesser
         u, shift, largest = self.u, first, first
         still, root = ratio == 1 or first == 0, math.sqrt
         for i in range(stretch.count):
             if jump == 0:
                 before = slope * u + reach
+            elif lesser:
+                before = min(slope * u, root(u * u + jump)) + reach
             else:
                 before = root(square * u * u + jump) + reach if u > 0 else reach
             after = before - shift
