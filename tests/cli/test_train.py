@@ -231,7 +231,8 @@ def test_the_schema_says_how_many_rows_a_person_has_and_the_flag_has_the_last_wo
         assert run(*words, *flag) == 0
         assert json.loads(capsys.readouterr().out)["max_records_per_person"] == most
     assert run(*words, "--max-records-per-person", 4001, "--overwrite") == 2
-    assert "max_records_per_person=4001, but there are n=4000 records" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "--max-records-per-person 4001, but there are 4000 records; use at most 4000" in said
 
 
 def test_no_score_is_shown_that_was_not_paid_for(

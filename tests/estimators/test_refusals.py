@@ -37,7 +37,7 @@ BINARY: dict[str, Any] = {"classes": [0, 1], "compute_budget": 5, "algorithm": "
         ({"max_records_per_person": 0}, "max_records_per_person must be at least 1"),
         ({"max_records_per_person": 1.5}, "max_records_per_person must be a whole number"),
         ({"max_records_per_person": True}, "max_records_per_person must be a real number"),
-        ({"max_records_per_person": 21}, "max_records_per_person=21, but there are n=20 records"),
+        ({"max_records_per_person": 21}, "max_records_per_person=21, but there are 20 records"),
         ({"neighbors": "swap"}, "neighbors must be one of"),
         ({"algorithm": "magic"}, "algorithm must be one of"),
         ({"algorithm": ["gd"]}, "algorithm must be one of"),

@@ -259,7 +259,7 @@ def test_a_run_of_ones_own_is_about_persons_too() -> None:
         (2.5, "max_records_per_person must be a whole number"),
         (True, "max_records_per_person must be a real number"),
         ("3", "max_records_per_person must be a real number"),
-        (51, "max_records_per_person=51, but there are n=50 records; use at most 50"),
+        (51, "max_records_per_person=51, but there are 50 records; use at most 50"),
     ],
 )
 def test_how_many_records_a_person_cannot_have(most: Any, reason: str) -> None:

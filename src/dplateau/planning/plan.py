@@ -270,7 +270,7 @@ def records_per_person(stated: object, n: int) -> int:
     most = checks.whole("max_records_per_person", stated)
     if most > n:
         raise InvalidInput(
-            f"max_records_per_person={most}, but there are n={n} records; use at most {n}"
+            f"max_records_per_person={most}, but there are {n} records; use at most {n}"
         )
     return most
 
