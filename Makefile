@@ -8,6 +8,8 @@
 #   make site      the site, in build/site
 #   make golden    write the golden certificates of tests/golden anew
 #   make falsify   the long search for a run that leaks more than its certificate says
+#   make verify-many   honest certificates of 10,000 random runs, every one of which has to verify
+#   make forge     certificates altered field by field: only true claims may verify
 #   make bench     timings of the accountant, of training and of sampling
 #   make bench-utility   accuracy at equal privacy beside tuned peers (goes on where it stopped)
 #   make bench-peers   environments for the libraries that we are measured beside
@@ -37,7 +39,7 @@ SUITES := $(patsubst suites/%/requirements.txt,%,$(wildcard suites/*/requirement
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check $(SUITES:%=test-%) site lint types suite golden falsify bench bench-utility bench-peers scoreboard lock clean
+.PHONY: help setup demo test check $(SUITES:%=test-%) site lint types suite golden falsify verify-many forge bench bench-utility bench-peers scoreboard lock clean
 
 help:
 	@sed -n 's/^# \{0,1\}//p' Makefile | sed '/^Choose/q'
@@ -86,6 +88,12 @@ golden: $(TEST)
 
 falsify: $(RUN)
 	$(BIN)/python tools/falsify.py --settings 2400 --seed 1 --state .falsify/seed-1.jsonl
+
+verify-many: $(RUN)
+	$(BIN)/python tools/verify_many.py --runs 10000 --seed 1 --state .falsify/verify-1.jsonl
+
+forge: $(TEST)
+	$(BIN)/python tools/forge.py --each 3 --seed 1 --state .falsify/forge-1.jsonl
 
 bench: $(RUN)
 	$(BIN)/python benchmarks/accounting.py

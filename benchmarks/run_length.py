@@ -12,7 +12,8 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from utility import DELTA, ROOT, SEEDS, Results, data_folder, from_file, geometry_for, trained
+from utility import DELTA, SEEDS, Results, geometry_for, trained
+from utility_data import ROOT, data_folder, from_file
 
 from dplateau.algorithms import NoisySGD
 from dplateau.certificates import calibrate
@@ -42,7 +43,7 @@ def main() -> None:
             if results.has(method=method, setting=setting):
                 continue
             found = calibrate(run.replace(release=release), EPSILON, DELTA).run
-            scores = [trained(data, found, seed) for seed in SEEDS]
+            scores = [trained(data, found, seed)[0] for seed in SEEDS]
             for seed, score in zip(SEEDS, scores, strict=True):
                 results.add(data=data.name, method=method, epsilon=EPSILON, seed=seed,
                             score=f"{score:.5f}", setting=setting)  # fmt: skip

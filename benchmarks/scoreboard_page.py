@@ -18,7 +18,7 @@ PAGE, README = ROOT / "docs" / "scoreboard.md", ROOT / "README.md"
 FAMILIES = ("tightness", "accounting", "training", "utility", "robustness", "sampling")
 OURS = "dplateau"
 # Colors that remain distinct for color-blind readers (Okabe and Ito).
-BLUE, ORANGE, GREEN, GREY = "#0072B2", "#E69F00", "#009E73", "0.55"
+BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "0.55"
 Found = dict[str, Any]
 
 
@@ -411,7 +411,7 @@ def tightness_picture(found: Found, path: Path) -> None:
         ]
         axes.plot([row["lower"], max(peers)], [place, place], color="0.85", linewidth=5, zorder=0)
         axes.plot(peers, [place] * len(peers), "|", color=ORANGE, markersize=13, mew=2)
-        axes.plot(row["released"], place, "s", color=GREY, markersize=5)
+        axes.plot(row["released"], place, "s", color=GRAY, markersize=5)
         axes.plot(row["hidden"], place, "o", color=BLUE, markersize=9)
         axes.plot(row["lower"], place, ">", color=GREEN, markersize=7)
     handles = [
@@ -419,7 +419,7 @@ def tightness_picture(found: Found, path: Path) -> None:
         for mark, color, label in (
             (">", GREEN, "no bound can be below"),
             ("o", BLUE, "dplateau, hidden state"),
-            ("s", GREY, "dplateau, every iterate released"),
+            ("s", GRAY, "dplateau, every iterate released"),
             ("|", ORANGE, "peers"),
         )
     ]

@@ -1,13 +1,19 @@
 """Accuracy at equal privacy: our planned models beside the ways in use, whose settings are tuned.
 
-    python benchmarks/utility.py [--data FOLDER] [--only NAME] [--epsilons 0.1,1] [--minutes 90]
+    python benchmarks/utility.py [--data FOLDER] [--only NAME] [--epsilons 0.1,1] [--minutes 240]
 
 Neighbors add or remove a record, delta = 1e-5. Ours uses no tuning at all. The others choose the
-best of 12 settings by their accuracy on the test set (which flatters them), with one seed, and are
-then run with five: Poisson DP-SGD under PLD composition, full-batch momentum under exact Gaussian
-composition, both on the same rows, constant feature and gradient bound as ours, and diffprivlib's
-objective perturbation with the best of its C. Finished cells are kept in
-benchmarks/results/utility.csv, so that the same command goes on where it stopped.
+best of a wide grid by their score on the test set (which flatters them), with one seed, and are
+then run with five:
+
+- momentum: full batches under exact Gaussian composition, last iterate or mean of the second half;
+- DP-SGD: Poisson batches under PLD composition, likewise;
+- objective perturbation (Kifer, Smith and Thakurta 2012, Gaussian noise), two classes;
+- AdaSSP (Wang 2018), regressions;
+- diffprivlib's logistic regression, in an environment of its own (make bench-peers).
+
+All but diffprivlib get the rows, constant feature and gradient bound of our models. Finished cells
+are kept in benchmarks/results/utility.csv, so that the same command goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -16,139 +22,64 @@ import argparse
 import csv
 import itertools
 import json
-import os
+import math
 import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from utility_data import ROOT, Data, data_folder, data_sets
 
+from dplateau import __version__
 from dplateau.algorithms import LossGeometry, NoisyGD, NoisySGD, Run
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates import calibrate
-from dplateau.engines import SeededRandomness, scale_rows, train
-from dplateau.errors import PrivacyLeakWarning
+from dplateau.engines import SeededRandomness, train
+from dplateau.errors import PoorPlanWarning, PrivacyLeakWarning
 from dplateau.estimators import PrivateLogisticRegression, PrivateRidge
 from dplateau.planning.forecast import Model, model_of
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "utility.csv"
 PEER = ROOT / ".venv-peers-diffprivlib" / "bin" / "python"
 DELTA = 1e-5
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 SEEDS = (0, 1, 2, 3, 4)
-FIELDS = ("data", "method", "epsilon", "seed", "score", "setting", "seconds")
-# Public ranges: the census's own codes and top-codes; physical limits of the protein measures.
-ADULT_LOW = (17.0, 0.0, 1.0, 0.0, 0.0, 1.0)
-ADULT_HIGH = (90.0, 1.5e6, 16.0, 1e5, 5e3, 99.0)
-CASP_LOW = (2000.0, 0.0, 0.0, 0.0, 3e5, 0.0, 0.0, 0.0, 15.0)
-CASP_HIGH = (45000.0, 16000.0, 0.6, 400.0, 6e6, 600.0, 1.1e5, 400.0, 60.0)
-CASP_TARGET = (0.0, 21.0)
-# Columns of scikit-learn's breast_cancer data: mean, error and worst of ten measures.
-BREAST_HIGH = (30, 40, 200, 2600, 0.2, 0.4, 0.5, 0.25, 0.35, 0.1, 3, 5, 22, 550, 0.04, 0.15, 0.4,
-               0.06, 0.08, 0.03, 40, 50, 260, 4300, 0.25, 1.1, 1.3, 0.3, 0.7, 0.25)  # fmt: skip
+FIELDS = ("data", "method", "epsilon", "seed", "score", "auc", "setting", "seconds", "version")
+Score = tuple[float, float | None]
+Setting = dict[str, float]
 
 
-@dataclass(frozen=True)
-class Data:
-    """Rows prepared by public knowledge alone, of norm at most 1."""
-
-    name: str
-    rows: Any
-    targets: Any
-    test_rows: Any
-    test_targets: Any
-    regression: bool = False
-
-    @property
-    def classes(self) -> int:
-        """Return the number of classes."""
-        return 1 if self.regression else int(self.targets.max()) + 1
-
-    def score(self, scores: Any) -> float:
-        """Return accuracy, or R^2, of raw scores."""
-        if self.regression:
-            rest = np.mean((scores[:, 0] - self.test_targets) ** 2)
-            return float(1 - rest / np.var(self.test_targets))
-        guess = scores.argmax(1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
-        return float(np.mean(guess == self.test_targets))
-
-
-def ranged(rows: Any, low: Any, high: Any) -> Any:
-    low, high = np.asarray(low, dtype=np.float32), np.asarray(high, dtype=np.float32)
-    return np.clip(2 * (rows - low) / (high - low) - 1, -1, 1)
-
-
-def unit(rows: Any) -> Any:
-    return scale_rows(np.ascontiguousarray(rows, dtype=np.float32), 1.0)
-
-
-def from_file(folder: Path, name: str) -> Data:
-    found = np.load(folder / f"{name}.npz")
-    rows, test = found["X_train"].astype(np.float32), found["X_test"].astype(np.float32)
-    y, y_test = found["y_train"], found["y_test"]
-    if name == "adult":
-        for part in (rows, test):
-            part[:, :6] = ranged(part[:, :6], ADULT_LOW, ADULT_HIGH)
-    if name == "mnist":
-        rows, test = rows / 255, test / 255
-    if name.startswith("casp"):
-        rows, test = (ranged(part, CASP_LOW, CASP_HIGH) for part in (rows, test))
-        middle, half = np.mean(CASP_TARGET), np.ptp(CASP_TARGET) / 2
-        y, y_test = (y - middle) / half, (y_test - middle) / half
-        return Data(name, unit(rows), y, unit(test), y_test, regression=True)
-    return Data(name, unit(rows), y.astype(int), unit(test), y_test.astype(int))
-
-
-def bundled(name: str) -> Data:
-    from sklearn.datasets import load_breast_cancer, load_digits
-
-    loaded = load_breast_cancer if name == "breast_cancer" else load_digits
-    rows, labels = loaded(return_X_y=True)
-    rows = ranged(rows, 0, BREAST_HIGH) if name == "breast_cancer" else rows / 16
-    order = np.random.default_rng(0).permutation(len(labels))
-    rows, labels, cut = unit(rows[order]), labels[order], round(0.2 * len(labels))
-    return Data(name, rows[cut:], labels[cut:], rows[:cut], labels[:cut])
-
-
-def data_sets(folder: Path) -> Iterator[tuple[str, Callable[[], Data]]]:
-    for name in ("breast_cancer", "digits"):
-        yield name, lambda name=name: bundled(name)
-    for name in ("adult", "casp_protein_regression", "imdb_hash4096", "mnist"):
-        if (folder / f"{name}.npz").is_file():
-            yield name, lambda name=name: from_file(folder, name)
-
-
-# --- the methods -------------------------------------------------------------------------------
-
-
-def ours(data: Data, epsilon: float, seed: int) -> float:
+def ours(data: Data, epsilon: float, seed: int) -> Score:
     """Fit our estimator with its default parameters."""
-    common = {"epsilon": epsilon, "delta": DELTA, "random_state": seed}
+    common: Any = {"epsilon": epsilon, "delta": DELTA, "data_norm": 1.0, "random_state": seed}
     if data.regression:
-        model = PrivateRidge(**common).fit(data.rows, data.targets)
+        model = PrivateRidge(target_bound=1.0, **common).fit(data.rows, data.targets)
         return data.score(model.predict(data.test_rows)[:, None])
     model = PrivateLogisticRegression(classes=list(range(data.classes)), **common)
-    return float(model.fit(data.rows, data.targets).score(data.test_rows, data.test_targets))
+    found = model.fit(data.rows, data.targets).decision_function(data.test_rows)
+    return data.score(found if found.ndim == 2 else found[:, None])
 
 
-def plain(data: Data) -> float:
+def plain(data: Data) -> Score:
     """Return the score without privacy, on the same rows, with the best of a few penalties."""
-    from sklearn.linear_model import LinearRegression, LogisticRegression
+    from sklearn.linear_model import LogisticRegression, Ridge
 
-    models = [LogisticRegression(C=c, max_iter=300) for c in (1, 10, 100, 1000)]
-    fits = [LinearRegression()] if data.regression else models
-    return max(
-        float(fit.fit(data.rows, data.targets).score(data.test_rows, data.test_targets))
-        for fit in fits
-    )
+    if data.regression:
+        fits = [Ridge(alpha=a).fit(data.rows, data.targets) for a in (1e-3, 0.1, 1.0, 10.0)]
+        return max(data.score(fit.predict(data.test_rows)[:, None]) for fit in fits)
+    fits = [LogisticRegression(C=c, max_iter=300) for c in (1, 10, 100, 1000)]
+    found = (fit.fit(data.rows, data.targets).decision_function(data.test_rows) for fit in fits)
+    return max(data.score(scores if scores.ndim == 2 else scores[:, None]) for scores in found)
+
+
+# --- peers that walk in noisy gradients --------------------------------------------------------
 
 
 def model_for(data: Data) -> Model:
@@ -162,7 +93,7 @@ def with_constant(rows: Any, size: float) -> Any:
     return np.hstack([rows, np.full((len(rows), 1), size, dtype=rows.dtype)])
 
 
-def trained(data: Data, run: Run, seed: int) -> float:
+def trained(data: Data, run: Run, seed: int) -> Score:
     model = model_for(data)
     rows = with_constant(data.rows, model.intercept)
     targets = data.targets if data.regression or data.classes > 2 else 2 * data.targets - 1
@@ -177,41 +108,110 @@ def geometry_for(data: Data) -> LossGeometry:
     return model.loss.geometry(model.feature_norm * (1 + 1e-6), model.clip)
 
 
-def momentum_gd(data: Data, epsilon: float, setting: dict[str, float]) -> Run:
-    """Describe full-batch momentum with every iterate charged, exactly."""
-    run = NoisyGD(
-        n=len(data.targets), steps=int(setting["steps"]), learning_rate=setting["rate"],
-        momentum=0.9, noise_multiplier=1.0, loss=geometry_for(data), release="all",
+@lru_cache(maxsize=512)
+def multiplier(kind: Any, epsilon: float, **sizes: Any) -> float:
+    """Return the noise multiplier that releasing every iterate needs; rates do not matter."""
+    run = kind(learning_rate=0.1, noise_multiplier=1.0, release="all", **sizes)
+    bound = "gdp_composition" if kind is NoisyGD else "pld_composition"
+    return float(calibrate(run, epsilon, DELTA, bounds=[bound_named(bound)]).run.noise_multiplier)
+
+
+def walked(kind: Any, sizes: Setting, data: Data, epsilon: float, setting: Setting) -> Run:
+    loss = geometry_for(data)
+    run: Run = kind(
+        learning_rate=setting["rate"], loss=loss, release="all", **sizes,
+        noise_multiplier=multiplier(kind, epsilon, loss=loss, **sizes),
+        momentum=0.9 if kind is NoisyGD else 0.0,
     )  # fmt: skip
-    return calibrate(run, epsilon, DELTA, bounds=[bound_named("gdp_composition")]).run
+    return run.replace(average_last=max(1, run.steps // 2)) if setting["mean"] else run
 
 
-def poisson_sgd(data: Data, epsilon: float, setting: dict[str, float]) -> Run:
-    """Describe DP-SGD with every iterate charged by privacy-loss distributions."""
+def momentum_gd(data: Data, epsilon: float, setting: Setting, seed: int) -> Score:
+    """Run full-batch momentum with every iterate charged, exactly."""
+    sizes: Any = {"n": len(data.targets), "steps": int(setting["steps"])}
+    return trained(data, walked(NoisyGD, sizes, data, epsilon, setting), seed)
+
+
+def poisson_sgd(data: Data, epsilon: float, setting: Setting, seed: int) -> Score:
+    """Run DP-SGD with every iterate charged by privacy-loss distributions."""
     n = len(data.targets)
-    run = NoisySGD(
-        n=n, batch_size=min(setting["batch"], n // 4), epochs=setting["epochs"],
-        learning_rate=setting["rate"], noise_multiplier=1.0, loss=geometry_for(data),
-        release="all",
-    )  # fmt: skip
-    return calibrate(run, epsilon, DELTA, bounds=[bound_named("pld_composition")]).run
+    sizes: Any = {"n": n, "batch_size": min(setting["batch"], n // 4), "epochs": setting["epochs"]}
+    return trained(data, walked(NoisySGD, sizes, data, epsilon, setting), seed)
 
 
-RATES = (0.05, 0.2, 0.5, 1, 2, 5)
-GRIDS: dict[str, tuple[Callable[..., Run], list[dict[str, float]]]] = {
-    "momentum GD, tuned": (
-        momentum_gd,
-        [{"steps": s, "rate": r} for s, r in itertools.product((50, 150), RATES)],
-    ),
-    "DP-SGD (PLD), tuned": (
-        poisson_sgd,
-        [
-            {"batch": b, "epochs": e, "rate": r}
-            for b, e, r in itertools.product((256, 1024), (3, 12), (0.3, 1.5, 6))
-        ],
-    ),
+# --- peers that solve a noisy problem ----------------------------------------------------------
+
+
+def objective_perturbation(data: Data, epsilon: float, setting: Setting, seed: int) -> Score:
+    """Minimize logistic losses plus a random linear term and a ridge."""
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    rows = with_constant(data.rows, 0.5).astype(float)
+    signs, norm = 2.0 * data.targets - 1, math.hypot(1.0, 0.5)
+    ridge = setting["ridge"] * 2 * (norm**2 / 4) / epsilon
+    std = norm * math.sqrt(8 * math.log(2 / DELTA) + 4 * epsilon) / epsilon
+    linear = np.random.default_rng(seed).normal(size=rows.shape[1]) * std
+
+    def loss(weights: Any) -> tuple[float, Any]:
+        margins = signs * (rows @ weights)
+        value = np.logaddexp(0, -margins).sum() + ridge / 2 * weights @ weights + linear @ weights
+        return value, rows.T @ (-signs * expit(-margins)) + ridge * weights + linear
+
+    found = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B").x
+    return data.score((with_constant(data.test_rows, 0.5) @ found)[:, None])
+
+
+def ada_ssp(data: Data, epsilon: float, setting: Setting, seed: int) -> Score:
+    """Solve least squares from noisy moments, with a ridge that follows their noise."""
+    rows, rng = with_constant(data.rows, 0.5).astype(float), np.random.default_rng(seed)
+    p, square = rows.shape[1], 1.25
+    moments, log = rows.T @ rows, math.log(6 / DELTA)
+    std = math.sqrt(log) * square / (epsilon / 3)
+    least = np.linalg.eigvalsh(moments)[0] + std * rng.normal() - log * square / (epsilon / 3)
+    spread = std * math.sqrt(p * math.log(2 * p * p / 0.05))
+    ridge = max(0.0, setting["ridge"] * spread - max(0.0, least))
+    upper = np.triu(rng.normal(size=(p, p)))
+    noise = upper + np.triu(upper, 1).T
+    noisy = moments + std * noise + ridge * np.eye(p)
+    answers = rows.T @ data.targets + std / math.sqrt(square) * rng.normal(size=p)
+    weights = np.linalg.lstsq(noisy, answers, rcond=None)[0]
+    return data.score((with_constant(data.test_rows, 0.5) @ weights)[:, None])
+
+
+def product(**axes: Any) -> list[Setting]:
+    return [dict(zip(axes, one, strict=True)) for one in itertools.product(*axes.values())]
+
+
+RATES = (0.01, 0.05, 0.2, 1.0, 3.0, 10.0)
+MOMENTUM, SGD, OBJECTIVE, ADASSP, PEERLIB = (
+    "momentum GD, tuned", "DP-SGD (PLD), tuned", "objective perturbation, tuned", "AdaSSP, tuned",
+    "diffprivlib, best C",
+)  # fmt: skip
+PEERS: dict[str, tuple[Callable[..., Score], list[Setting]]] = {
+    MOMENTUM: (momentum_gd, product(steps=(50, 200, 600, 2000), rate=RATES, mean=(0, 1))),
+    SGD: (poisson_sgd, product(batch=(256, 1024), epochs=(3, 12, 50), rate=RATES, mean=(0, 1))),
+    OBJECTIVE: (objective_perturbation, product(ridge=(1, 4, 16, 64, 256, 1024))),
+    ADASSP: (ada_ssp, product(ridge=(0.1, 0.3, 1.0, 3.0))),
 }
+METHODS = ("ours", *PEERS, PEERLIB)
+# Many settings of a large data set would take hours: these are left out there.
+LARGE = 2e7
+THIN = {"steps": (50, 600), "batch": (1024,), "epochs": (12,), "mean": (0, 1)}
 PENALTIES = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+
+
+def grid_for(data: Data, grid: list[Setting]) -> list[Setting]:
+    if data.rows.size < LARGE:
+        return grid
+    return [one for one in grid if all(v in THIN[k] for k, v in one.items() if k in THIN)]
+
+
+def applies(data: Data, method: str) -> bool:
+    """Return whether a method is made for such targets."""
+    if method in (OBJECTIVE, PEERLIB):
+        return not data.regression and (data.classes == 2 or method == PEERLIB)
+    return method != ADASSP or data.regression
 
 
 # --- cells, kept as they are finished ------------------------------------------------------------
@@ -233,7 +233,7 @@ class Results:
 
     def add(self, **row: object) -> None:
         """Keep a row, in memory and on disk."""
-        text = {name: str(row.get(name, "")) for name in FIELDS}
+        text = {name: str(row.get(name, "")) for name in FIELDS} | {"version": __version__}
         self.rows.append(text)
         new = not self.path.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -243,13 +243,15 @@ class Results:
                 writer.writeheader()
             writer.writerow(text)
 
+    def values(self, data: str, method: str, epsilon: object, field: str) -> list[float]:
+        """Return a field of all seeds, as far as it is known."""
+        key = (data, method, str(epsilon))
+        rows = [r for r in self.rows if (r["data"], r["method"], r["epsilon"]) == key]
+        return [float(row[field]) for row in rows if row[field]]
+
     def scores(self, data: str, method: str, epsilon: object) -> list[float]:
         """Return the scores of all seeds."""
-        return [
-            float(row["score"])
-            for row in self.rows
-            if (row["data"], row["method"], row["epsilon"]) == (data, method, str(epsilon))
-        ]
+        return self.values(data, method, epsilon, "score")
 
 
 def cell(results: Results, data: Data, method: str, epsilon: float) -> None:
@@ -260,33 +262,29 @@ def cell(results: Results, data: Data, method: str, epsilon: float) -> None:
     ]  # fmt: skip
     if not missing:
         return
+    if method == PEERLIB:
+        diffprivlib_cell(results, data, epsilon, missing)
+        return
+    setting: Setting = {}
     if method == "ours":
-        for seed in missing:
-            began = time.perf_counter()
-            score = ours(data, epsilon, seed)
-            seconds = f"{time.perf_counter() - began:.2f}"
-            results.add(data=data.name, method=method, epsilon=epsilon, seed=seed,
-                        score=f"{score:.5f}", seconds=seconds)  # fmt: skip
-        return
-    if method.startswith("diffprivlib"):
-        peer_cell(results, data, method, epsilon, missing)
-        return
-    describe, grid = GRIDS[method]
-    runs = [describe(data, epsilon, setting) for setting in grid]
-    tried = [trained(data, run, 1000) for run in runs]
-    best = int(np.argmax(tried))
+        run: Callable[[int], Score] = lambda seed: ours(data, epsilon, seed)  # noqa: E731
+    else:
+        solve, grid = PEERS[method]
+        grid = grid_for(data, grid)
+        setting = max(grid, key=lambda one: solve(data, epsilon, one, 1000)[0])
+        run = lambda seed: solve(data, epsilon, setting, seed)  # noqa: E731
     for seed in missing:
         began = time.perf_counter()
-        score = trained(data, runs[best], seed)
+        score, auc = run(seed)
+        seconds = time.perf_counter() - began
         results.add(data=data.name, method=method, epsilon=epsilon, seed=seed,
-                    score=f"{score:.5f}", setting=json.dumps(grid[best]),
-                    seconds=f"{time.perf_counter() - began:.2f}")  # fmt: skip
+                    score=f"{score:.5f}", auc="" if auc is None else f"{auc:.5f}",
+                    setting=json.dumps(setting) if setting else "",
+                    seconds=f"{seconds:.2f}")  # fmt: skip
 
 
-def peer_cell(
-    results: Results, data: Data, method: str, epsilon: float, missing: list[int]
-) -> None:
-    if data.regression or not PEER.exists():
+def diffprivlib_cell(results: Results, data: Data, epsilon: float, missing: list[int]) -> None:
+    if not PEER.exists():
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "data.npz"
@@ -303,31 +301,22 @@ def peer_cell(
 
         best = max(PENALTIES, key=lambda penalty: scores(penalty, [1000])[0])
         for seed, score in zip(missing, scores(best, missing), strict=True):
-            results.add(data=data.name, method=method, epsilon=epsilon, seed=seed,
+            results.add(data=data.name, method=PEERLIB, epsilon=epsilon, seed=seed,
                         score=f"{score:.5f}", setting=json.dumps({"C": best}))  # fmt: skip
-
-
-METHODS = ("ours", "momentum GD, tuned", "DP-SGD (PLD), tuned", "diffprivlib, best C")
 
 
 def show(results: Results, names: list[str], epsilons: list[float], console: Console) -> None:
     table = Table(title="mean score over five seeds (deviation); not private in the last column")
     for name in ("data", "epsilon", *METHODS, "not private"):
         table.add_column(name, justify="left" if name == "data" else "right")
-    for name in names:
-        for epsilon in epsilons:
-            cells = []
-            for method in METHODS:
-                found = results.scores(name, method, epsilon)
-                cells.append(f"{np.mean(found):.4f} ({np.std(found):.4f})" if found else "-")
-            free = results.scores(name, "not private", "")
-            table.add_row(name, f"{epsilon:g}", *cells, f"{free[0]:.4f}" if free else "-")
+    for name, epsilon in itertools.product(names, epsilons):
+        cells = []
+        for method in METHODS:
+            found = results.scores(name, method, epsilon)
+            cells.append(f"{np.mean(found):.4f} ({np.std(found):.4f})" if found else "-")
+        free = results.scores(name, "not private", "")
+        table.add_row(name, f"{epsilon:g}", *cells, f"{free[0]:.4f}" if free else "-")
     console.print(table)
-
-
-def data_folder() -> Path:
-    """Return where the larger data sets are: $DPLATEAU_DATA, or ../shared/data."""
-    return Path(os.environ.get("DPLATEAU_DATA", ROOT.parent / "shared" / "data"))
 
 
 def main() -> None:
@@ -336,14 +325,15 @@ def main() -> None:
     parser.add_argument("--only", action="append", help="names of data sets")
     parser.add_argument("--methods", action="append", choices=METHODS)
     parser.add_argument("--epsilons", default=",".join(map(str, EPSILONS)))
-    parser.add_argument("--minutes", type=float, default=90.0)
+    parser.add_argument("--minutes", type=float, default=240.0)
     parser.add_argument("--results", type=Path, default=RESULTS)
     chosen = parser.parse_args()
     # Seeds make the table repeatable, and these data are public.
-    warnings.simplefilter("ignore", PrivacyLeakWarning)
+    for category in (PrivacyLeakWarning, PoorPlanWarning):
+        warnings.simplefilter("ignore", category)
     epsilons = [float(part) for part in chosen.epsilons.split(",")]
     until = time.monotonic() + 60 * chosen.minutes
-    results, console = Results(chosen.results), Console(width=150)
+    results, console = Results(chosen.results), Console(width=170)
     names = []
     for name, load in data_sets(chosen.data):
         if chosen.only and name not in chosen.only:
@@ -351,8 +341,12 @@ def main() -> None:
         names.append(name)
         data = load()
         if not results.has(data=name, method="not private"):
-            results.add(data=name, method="not private", score=f"{plain(data):.5f}")
+            score, auc = plain(data)
+            results.add(data=name, method="not private", score=f"{score:.5f}",
+                        auc="" if auc is None else f"{auc:.5f}")  # fmt: skip
         for method, epsilon in itertools.product(chosen.methods or METHODS, epsilons):
+            if not applies(data, method):
+                continue
             if time.monotonic() > until:
                 console.print("out of time; the same command goes on from here")
                 break

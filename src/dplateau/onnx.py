@@ -17,7 +17,7 @@ import numpy as np
 from dplateau.errors import InvalidInput, MissingExtra
 from dplateau.estimators import PrivateLogisticRegression
 from dplateau.estimators.base import PrivateLinearModel
-from dplateau.estimators.models import PrivateClassifier
+from dplateau.estimators.models import PrivateClassifier, PrivateRegressor
 from dplateau.estimators.rows import RowMap
 from dplateau.ground import VERSION
 from dplateau.ground.types import FloatArray
@@ -74,7 +74,7 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
     if not hasattr(model, "row_map_"):
         raise InvalidInput(f"this {type(model).__name__} is not fitted; call fit first")
     graph, width = _Graph(), model.n_features_in_
-    coef, intercept = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
+    coef, intercept = model.by_score()
     scores = _scores(graph, model.row_map_, coef, intercept)
     outputs = {}
     if isinstance(model, PrivateClassifier):
@@ -88,7 +88,11 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
         text = classes.dtype == object
         outputs["label"] = (TensorProto.STRING if text else TensorProto.INT64, [None])
     else:
-        graph.add("Reshape", scores, np.array([-1]), name="prediction")
+        assert isinstance(model, PrivateRegressor)
+        limits = model.target_range
+        found = graph.add("Add", scores, np.array([limits.center]))
+        found = graph.add("Min", graph.add("Max", found, [limits.low]), [limits.high])
+        graph.add("Reshape", found, np.array([-1]), name="prediction")
         outputs["prediction"] = (TensorProto.DOUBLE, [None])
     whole = helper.make_model(
         helper.make_graph(
@@ -112,11 +116,9 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
 
 def _scores(graph: _Graph, rows: RowMap, coef: FloatArray, intercept: FloatArray) -> str:
     """Score rows as :meth:`RowMap.scores` does, from coefficients in original units."""
-    cut = "rows"
-    if rows.low is not None and rows.high is not None:
-        cut = graph.add("Min", graph.add("Max", cut, rows.low), rows.high)
-    mapped = cut
-    if rows.low is not None:
+    cut = mapped = "rows"
+    if rows.columns is not None:
+        cut = graph.add("Min", graph.add("Max", cut, rows.columns.low), rows.columns.high)
         mapped = graph.add("Div", graph.add("Sub", cut, rows.center), rows.half)
     shares = _shares(graph, mapped, rows.data_norm)
     scaled = graph.add("Mul", cut, shares)
@@ -134,7 +136,11 @@ def _scores(graph: _Graph, rows: RowMap, coef: FloatArray, intercept: FloatArray
         turned = graph.add("MatMul", turned, one.matrix)
         each = _shares(graph, turned, 1.0)
         turned, scores = graph.add("Mul", turned, each), graph.add("Mul", scores, each)
-    return scores
+    if rows.bend is None:
+        return scores
+    before = _shares(graph, turned, rows.bend)
+    parts = graph.add("Concat", before, graph.add("Sub", np.ones(1), before), axis=1)
+    return graph.add("ReduceSum", graph.add("Mul", scores, parts), np.array([1]), keepdims=1)
 
 
 def _shares(graph: _Graph, rows: str, norm: float) -> str:

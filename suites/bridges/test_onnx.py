@@ -70,6 +70,7 @@ def test_whitened_models() -> None:
     model = PrivateRidge(epsilon=8.0, feature_bounds=(-6, 6), target_bound=6.0)
     model.fit(rows, np.clip(rows @ [0.2, 0.1, 1.0, 0.5, 2.0, 3.0], -6, 6))
     assert model.row_map_.whitening
+    assert model.row_map_.bend is not None
     far = rows[:300] * 4
     np.testing.assert_allclose(served(model, far)["prediction"], model.predict(far), atol=1e-9)
 

@@ -91,7 +91,7 @@ def test_fifty_fast_moves_leave_the_last_answer(page: Page, server: Server) -> N
     for spot in range(200, 700, 10):
         value = slide(page, "noise_multiplier", spot)
     settled(page, f"noise_multiplier={value}")
-    expect(page.locator("body")).to_have_attribute("data-done", re.compile(f"r={value}&"))
+    expect(page.locator("body")).to_have_attribute("data-curves", re.compile(f"r={value}&"))
     settled(page, f"noise_multiplier={value}")
 
 
@@ -249,6 +249,7 @@ def test_the_state_is_in_the_address_and_follows_it(page: Page, server: Server) 
     assert Setting.read(page.url.partition("#")[2]) == Setting.read(query)
     page.goto(f"{server.address}#epochs=9")
     expect(page.locator("#epochs")).to_have_value("9")
+    settled(page, "epochs=9")
 
 
 def test_a_killed_server_is_noticed_and_its_return_too(page: Page, own_server: Server) -> None:

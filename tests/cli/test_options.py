@@ -23,7 +23,7 @@ CLASSES: dict[Algorithm, Callable[..., Run]] = {
     Algorithm.ONE_PASS: runs.OnePassSGD,
     Algorithm.LANGEVIN: runs.ProjectedLangevin,
 }
-LOSS = ("lipschitz", "smoothness", "strong_convexity", "convex")
+LOSS = ("lipschitz", "smoothness", "strong_convexity", "convex", "saddle")
 PAIRS = ("holder_exponent", "holder_constant", "dissipativity_offset", "dissipativity_rate")
 CHECKPOINTS = {"every": "every", "at": "at", "last_iterates": "last"}
 DOMAIN = ("diameter", "radius")

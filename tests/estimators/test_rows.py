@@ -21,7 +21,8 @@ from dplateau import (
     PrivateRidge,
 )
 from dplateau.engines import SeededRandomness, scale_rows, train
-from dplateau.estimators.rows import RowMap, bounds_of_columns
+from dplateau.estimators.columns import columns_of
+from dplateau.estimators.rows import RowMap
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
@@ -53,6 +54,11 @@ def scores(model: Any, rows: Any) -> Any:
     return getattr(model, "decision_function", model.predict)(rows)
 
 
+def within_range(model: Any, linear: Any) -> Any:
+    """Predictions of numbers are cut to the target bound; scores of classes are not."""
+    return linear if hasattr(model, "classes") else np.clip(linear, -1.0, 1.0)
+
+
 @pytest.mark.parametrize(("model", "y"), [*classifiers(), *regressors()])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("bounds", [None, (-1, 1), ([-1, -2, -1.5], [1.5, 1, 2])])
@@ -60,7 +66,7 @@ def test_within_bounds_and_norm_scores_are_linear(
     model: Any, y: Any, fit_intercept: bool, bounds: Any
 ) -> None:
     model.set_params(data_norm=2.0, feature_bounds=bounds, fit_intercept=fit_intercept).fit(X, y)
-    linear = X @ model.coef_.T + model.intercept_
+    linear = within_range(model, X @ model.coef_.T + model.intercept_)
     found = scores(model, X)
     np.testing.assert_allclose(found, np.reshape(linear, found.shape), rtol=1e-12, atol=1e-12)
 
@@ -70,7 +76,7 @@ def test_longer_rows_are_predicted_as_they_were_trained(model: Any, y: Any) -> N
     model.fit(X, y)
     far = 50 * X
     found = scores(model, far)
-    linear = scale_rows(far, 1.0) @ model.coef_.T + model.intercept_
+    linear = within_range(model, scale_rows(far, 1.0) @ model.coef_.T + model.intercept_)
     np.testing.assert_allclose(found, np.reshape(linear, found.shape), rtol=1e-9, atol=1e-12)
 
 
@@ -155,16 +161,15 @@ def test_memory_mapped_and_narrow_rows(tmp_path: Path) -> None:
     ),
     st.sampled_from([np.float32, np.float64]),
     st.floats(0.01, 100.0),
-    st.sampled_from([None, (-1.0, 1.0), (-2.0, 7.0)]),
+    st.sampled_from([None, (-1.0, 1.0), (-2.0, 7.0), ["binary", ("nonnegative", 3.0), (-5, 1)]]),
 )
 def test_no_row_is_longer_than_promised(rows: Any, dtype: Any, norm: float, bounds: Any) -> None:
     """In exact arithmetic: what the gradient bound rests on."""
     with np.errstate(over="ignore"):
         given_rows = rows.astype(dtype)
     given_rows[~np.isfinite(given_rows)] = 0
-    low, high = bounds_of_columns(bounds, 3)
     with np.errstate(all="ignore"):
-        found = RowMap(norm, 0.5 * norm, low, high).training_rows(given_rows, 5)
+        found = RowMap(norm, 0.5 * norm, columns_of(bounds, 3)).training_rows(given_rows, 5)
     assert found.dtype == dtype
     assert np.all(np.isfinite(found))
     for row in found:
@@ -176,7 +181,7 @@ def test_no_row_is_longer_than_promised(rows: Any, dtype: Any, norm: float, boun
 @pytest.mark.parametrize("kind", [np.asarray, csr_array])
 def test_rows_do_not_see_each_other(bounds: Any, kind: Any) -> None:
     """Bit by bit: whatever is done to a row depends on that row alone."""
-    row_map = RowMap(0.5, 0.25, *bounds_of_columns(bounds, 3))
+    row_map = RowMap(0.5, 0.25, columns_of(bounds, 3))
     together = row_map.training_rows(kind(X), len(X))
     for place in range(len(X)):
         alone = row_map.training_rows(kind(X[place : place + 1]), 1)
@@ -216,4 +221,65 @@ def test_units_do_not_matter(unit: float) -> None:
 )
 def test_bounds_that_are_none(bounds: Any, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason):
-        bounds_of_columns(bounds, 3)
+        columns_of(bounds, 3)
+
+
+def test_columns_are_mapped_by_their_kind() -> None:
+    rows = np.array([[1.0, 30.0, 8.0], [0.0, -5.0, 2.0], [3.0, 70.0, 20.0]])
+    kinds = ["binary", ("nonnegative", 60.0), (0, 10)]
+    expected = [[1, 0.5, 0.6], [0, 0, -0.6], [1, 1, 1]]
+    by_name = dict(zip("abc", kinds, strict=True))
+    turned = {name: by_name[name] for name in "cab"}
+    for columns in (columns_of(kinds, 3), columns_of(turned, 3, list("abc"))):
+        found = RowMap(9.0, 0.0, columns).training_rows(rows, 3)
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    by_place = columns_of(dict(enumerate(kinds)), 3)
+    assert by_place is not None
+    assert by_place.center.tolist() == [0, 0, 5]
+
+
+def test_sparse_rows_keep_their_zeros_where_zero_means_absence() -> None:
+    kinds = ["binary", ("nonnegative", 2.0), (-1, 1)]
+    thin = np.abs(X) * (np.abs(X) > 0.5)
+    row_map = RowMap(1.0, 0.5, columns_of(kinds, 3))
+    np.testing.assert_allclose(
+        row_map.training_rows(csr_array(thin), 60).toarray(), row_map.training_rows(thin, 60)
+    )
+
+
+def test_a_frame_names_its_columns() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    bounds = {"c": (-1, 1), "a": (-1, 1), "b": ("nonnegative", 1)}
+    model = PrivateRidge(feature_bounds=bounds, **QUICK).fit(frame, Y)
+    same = PrivateRidge(feature_bounds=[(-1, 1), ("nonnegative", 1), (-1, 1)], **QUICK).fit(X, Y)
+    np.testing.assert_array_equal(model.coef_, same.coef_)
+    with pytest.raises(InvalidInput, match="says nothing about 'b'"):
+        model.set_params(feature_bounds={"a": "binary", "c": (0, 1)}).fit(frame, Y)
+    with pytest.raises(InvalidInput, match="names 'z', but X has the columns 'a', 'b', 'c'"):
+        model.set_params(feature_bounds={"z": "binary"}).fit(frame, Y)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "d", "reason"),
+    [
+        (["binary", "rare", (0, 1)], 3, "column 1 must be"),
+        ([("positive", 3), "binary"], 2, "column 0 must be"),
+        (["binary", (0, 1)], 3, "2 entries, but X has 3 columns"),
+        ([(0, 1), (2, 5)], 2, "read in two ways"),
+        ({"a": (0, 1)}, 1, "an array has no names"),
+        ([("nonnegative", -1), "binary", "binary"], 3, "low < high"),
+        ({0: (0, 1), 1: (0, 1)}, 3, "says nothing about 2"),
+    ],
+)
+def test_kinds_that_are_none(bounds: Any, d: int, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        columns_of(bounds, d)
+
+
+def test_predictions_stay_within_the_target_bound() -> None:
+    for fit_intercept, bound in ((True, (-0.3, 0.2)), (False, (-0.3, 0.2)), (True, 0.1)):
+        model = PrivateRidge(target_bound=bound, fit_intercept=fit_intercept, **QUICK).fit(X, Y)
+        found = model.predict(9 * X)
+        low, high = bound if isinstance(bound, tuple) else (-bound, bound)
+        assert low <= found.min() < found.max() <= high

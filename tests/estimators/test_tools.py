@@ -40,8 +40,8 @@ QUICK: dict[str, Any] = {"compute_budget": 10, "algorithm": "momentum", "epsilon
 
 
 def test_clones_carry_parameters_and_no_fit() -> None:
-    run = PrivateRidge(**QUICK).fit(X, Y).plan_.run
-    model = PrivateHuberRegressor(target_bound=(0, 1), threshold=0.5, algorithm=run)
+    model = PrivateHuberRegressor(target_bound=(0, 1), threshold=0.5, **QUICK)
+    model.set_params(algorithm=model.fit(X, Y).plan_.run)
     again = clone(model.fit(X, Y))
     assert not hasattr(again, "coef_")
     assert again.get_params() == model.get_params()

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dplateau import InvalidInput, LossGeometry, NoisyGD, certify
 from dplateau.algorithms import Run
 from dplateau.losses import Huber, Logistic, Softmax
-from dplateau.planning import plan
-from dplateau.planning.forecast import forecast
+from dplateau.planning import plan, recipes
+from dplateau.planning.forecast import Model, forecast
 from dplateau.planning.recipes import RECIPES
 
 SIZES: list[dict[str, Any]] = [
@@ -60,9 +60,24 @@ def test_every_recipe_can_be_asked_for(name: str) -> None:
 
 
 def test_the_better_of_hidden_state_and_composition_is_claimed() -> None:
-    found = plan(5000, 20, epsilon=1.0, algorithm="gd", whitening="never")
+    found = plan(30_000, 100, epsilon=1.0, algorithm="gd", whitening="never")
     released = certify(found.run.replace(release="all"), found.certificate.claimed_delta)
     assert found.certificate.claimed_epsilon <= 1.0 < released.claimed_epsilon
+
+
+def test_means_of_last_iterates_are_considered_under_a_hidden_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options: dict[str, Any] = {"epsilon": 1.0, "algorithm": "gd", "whitening": "never"}
+    found = plan(3000, 10, **options)
+    assert found.run.average_last > 1
+    assert found.certificate.claimed_epsilon <= 1.0
+    monkeypatch.setattr(recipes, "HIDDEN_TAILS", (0.0,))
+    alone = plan(3000, 10, **options)
+    assert alone.run.average_last == 1
+    assert found.expected is not None
+    assert alone.expected is not None
+    assert found.expected.error < 0.7 * alone.expected.error
 
 
 def test_a_run_keeps_everything_but_its_noise() -> None:
@@ -154,7 +169,7 @@ def test_a_loss_object_is_taken_as_it_is() -> None:
 
 
 def simulated(run: Run, curvature: Any, seed: int) -> tuple[Any, Any]:
-    """Return what is unlearnt and the noise in each direction, by running the recursion."""
+    """Return what is unlearned and the noise in each direction, by running the recursion."""
     rng = np.random.default_rng(seed)
     shape = (2000, len(curvature))
     w, v, total = np.zeros(shape), np.zeros(shape), np.zeros(shape)
@@ -180,14 +195,14 @@ def test_the_forecast_is_the_error_of_the_reference_problem(changes: dict[str, A
     run = NoisyGD(
         n=100, steps=60, learning_rate=0.8, noise_std=0.3, loss=loss, release="last", **changes
     )
-    found = forecast(run, 40, 1.0, 3.0)
+    found = forecast(run, 40, Model(Logistic(), 1.0, 0.0, score_std=3.0))
     biases, noises = [], []
     for power in (0.0, 1.0, 2.0):
         share = np.arange(1.0, 41.0) ** -power
         share /= share.sum()
         # A typical record has half the largest curvature.
-        unlearnt, noise = simulated(run, curvature=0.125 * share, seed=3)
-        biases.append(3 * (30 / 40) ** 0.2 * np.sqrt(np.sum(share * unlearnt**2)))
+        unlearned, noise = simulated(run, curvature=0.125 * share, seed=3)
+        biases.append(3 * (30 / 40) ** 0.2 * np.sqrt(np.sum(share * unlearned**2)))
         noises.append(np.sqrt(np.sum(share * noise**2)))
     assert found.bias == pytest.approx(np.sqrt(np.mean(np.square(biases))), rel=0.05)
     assert found.noise == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.05)

@@ -50,5 +50,5 @@ def test_the_functions_of_the_front_door_are_all_here() -> None:
 def test_one_word_for_one_thing(name: str) -> None:
     """``random_state`` as scikit-learn has it, on estimators; ``seed`` everywhere else."""
     taken = set(inspect.signature(getattr(dplateau, name)).parameters)
-    assert not taken & {"rng", "random_seed", "eps", "passes", "target_bounds", "neighbours"}
+    assert not taken & {"rng", "random_seed", "eps", "passes", "target_bounds"}
     assert ("random_state" in taken) == name.startswith("Private")

@@ -27,6 +27,24 @@ FORBIDDEN = {
 }
 
 
+# Prose and names are American; each word in two halves, as above.
+BRITISH = (
+    r"(?i)neighb"
+    r"our|col"
+    r"our|behavi"
+    r"our|fav"
+    r"our|lic"
+    r"ence|learn"
+    r"t\b|"
+    r"\bcent"
+    r"red?\b|\bgr"
+    r"ey\b|"
+    r"(?:optim|minim|maxim|normal|general|regular|discret|random|vector|recogn|organ|summar|linear)"
+    r"is"
+    r"(?:e|ed|es|ing|er|ation)\b"
+)
+
+
 def project_files(folder: Path = ROOT) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
         if path.name in GENERATED or (path.name.startswith(".") and path.name not in OWN_HIDDEN):
@@ -53,6 +71,18 @@ def test_no_file_contains(what: str) -> None:
         for number, line in occurrences(FORBIDDEN[what], path.read_text(encoding="utf-8"))
     ]
     assert found == []
+
+
+def test_spelling_is_american() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line[:120]}"
+        for path in project_files()
+        if path.suffix in {".py", ".pyi", ".md", ".toml"}
+        for number, line in occurrences(BRITISH, path.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+    assert occurrences(BRITISH, "the neighb" + "ours of a regular" + "ised cent" + "re")
+    assert not occurrences(BRITISH, "neighbors, centers, a license, otherwise precise, realism")
 
 
 def test_the_search_covers_the_project() -> None:

@@ -114,7 +114,8 @@ def test_a_claim_survives_json_and_a_second_derivation(name: str, l2: float) -> 
     assert found.claimed_tv <= 1e-3
     verdict = found.verify()
     assert verdict.ok, str(verdict)
-    assert verdict.rederived_tv == pytest.approx(found.claimed_tv, rel=1e-9)
+    assert verdict.rederived_tv is not None
+    assert found.claimed_tv * (1 - 1e-7) <= verdict.rederived_tv <= found.claimed_tv
     again = MixingCertificate.from_json(found.to_json())
     assert again.to_json() == found.to_json()
     assert "bravo2025mixing" in again.citation()
@@ -155,7 +156,7 @@ def test_a_schedule_is_one_block() -> None:
     assert found.blocks == ((1, 30),)
     # Nonexpansive steps: mu^2 = D^2 / sum of 2 eta.
     expected = 2 * ndtr(0.5 / math.sqrt(2 * sum(rates))) - 1
-    assert found.claimed_tv == pytest.approx(expected, rel=1e-9)
+    assert expected <= found.claimed_tv <= expected * (1 + 1e-8)
     assert found.verify().ok
     with pytest.raises(NotApplicable, match="schedule of 30 steps"):
         certify_mixing(run, tv=0.01)
@@ -296,10 +297,6 @@ def _smaller_claim(body: dict[str, Any]) -> None:
     body["claim"]["total_variation"] *= 0.99
 
 
-def _larger_claim(body: dict[str, Any]) -> None:
-    body["claim"]["total_variation"] *= 1.5
-
-
 def _wider_body(body: dict[str, Any]) -> None:
     body["run"]["domain"]["diameter"] *= 1.1
 
@@ -326,7 +323,6 @@ def _momentum(body: dict[str, Any]) -> None:
         _scale_shift,
         _more_blocks,
         _smaller_claim,
-        _larger_claim,
         _wider_body,
         _rougher,
         _other_class,

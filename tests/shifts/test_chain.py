@@ -20,7 +20,7 @@ MODULI = [Linear(0.9), Linear(1.0), Linear(1.2), SquareRoot(0.8, 0.3), DescentAs
 
 
 @pytest.mark.parametrize("modulus", MODULI, ids=repr)
-def test_moduli_vanish_at_zero_rise_and_vectorise(modulus: Linear) -> None:
+def test_moduli_vanish_at_zero_rise_and_vectorize(modulus: Linear) -> None:
     grid = np.linspace(0.0, 12.0, 300)
     values = modulus(grid)
     assert values[0] == modulus(0.0) == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -156,3 +157,31 @@ def test_the_noisy_score_has_the_noise_it_is_charged_for() -> None:
     assert found[0].noise_std == pytest.approx(scale)
     assert found[0].certificate.epsilon(0.0) == pytest.approx(2.0)
     assert found[0].certificate.verify().ok
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_a_table_is_whitened_and_its_file_predicts_the_same(numbers: bool) -> None:
+    """Moments are part of what leaves: of the claim, the report and the file."""
+    rng = np.random.default_rng(3)
+    size = rng.uniform(0, 10, 3000)
+    columns = {
+        "size": size,
+        "town": np.array(["Rome", "Oslo", "Lima"])[rng.integers(0, 3, 3000)],
+        "name": np.array(["x", "y"])[rng.integers(0, 2, 3000)],
+        "id": np.arange(3000.0),
+        "y": 3 + 4 * size if numbers else np.where(size > 5, "a", "b"),
+    }
+    target = Target("y", bounds=Numeric(0, 50)) if numbers else SCHEMA.target
+    rows = as_table({name: list(cells) for name, cells in columns.items()}, name="memory")
+    found = fit_table(rows, Schema(target, SCHEMA.columns), epsilon=2.0, evaluate_epsilon=1.0)
+    assert found.plan.moments
+    assert found.certificate.verify().ok
+    assert found.certificate.claimed_epsilon <= 2.0
+    assert "noisy second moments of the rows" in found.report("memory")
+    again = TableModel.from_json(found.model.to_json())
+    assert again.predict(rows).tolist() == found.model.predict(rows).tolist()
+    assert again.score(rows) > (0.5 if numbers else 0.9)
+    broken = json.loads(found.model.to_json())
+    broken["whitening"][0].pop()
+    with pytest.raises(InvalidInput, match="11 x 11 matrices"):
+        TableModel.from_json(json.dumps(broken))

@@ -114,7 +114,7 @@ def test_a_bound_for_another_kind_of_run_is_refused() -> None:
     released = {**RUNS["full batch"].to_dict(), "release": "all"}
     assert failed(verify(forged("full batch", "gd_contraction", run=released))) == "release"
     swapped = {**RUNS["Poisson"].to_dict(), "neighbors": "replace"}
-    assert failed(verify(forged("Poisson", "poisson_blocks", run=swapped))) == "neighbours"
+    assert failed(verify(forged("Poisson", "poisson_blocks", run=swapped))) == "neighbors"
     nonconvex = {**RUNS["full batch"].to_dict(), "loss": {"convex": False, "lipschitz": 2.0}}
     assert failed(verify(forged("full batch", "gd_contraction", run=nonconvex))) == "losses"
 
@@ -130,8 +130,6 @@ def test_contraction_bounds_for_other_runs_are_refused() -> None:
         assert failed(verify(forged(name, bound, run=loud))) == "noise kind"
     open_space = {key: value for key, value in walled.items() if key != "domain"}
     assert failed(verify(forged(name, "one_pass_hybrid", run=open_space))) == "domain"
-    wider = {**walled, "domain": {"kind": "ball", "radius": 0.5}}
-    assert failed(verify(forged(name, "one_pass_hockey_stick", run=wider))) == "reach"
     rough = {**stopped, "loss": {"convex": True, "lipschitz": 2.0}}
     for bound in ("random_stop_contraction", "random_stop_mean"):
         assert failed(verify(forged("random stop", bound, run=rough))) == "class of losses"
@@ -143,7 +141,7 @@ def test_steps_that_expand_are_refused() -> None:
 
 
 def test_a_cut_off_epoch_of_a_reshuffled_run_is_refused() -> None:
-    """Its uses may be neighbours: delta at the cyclic claim is 22 times what was claimed.
+    """Its uses may be neighbors: delta at the cyclic claim is 22 times what was claimed.
 
     Three records, one per batch, four steps, each record with a direction of its own: the others
     show where the record stood, and it may have stood at the last two steps.
@@ -174,9 +172,8 @@ def test_smaller_claims_are_refused(run: str) -> None:
     for factor in (0.0, 0.5, 0.98):
         verdict = verify(forged(run, bound, claimed_epsilon=claimed * factor))
         assert failed(verdict) == "epsilon is proved"
-    for factor in (1.2, 3.0):
-        verdict = verify(forged(run, bound, claimed_epsilon=claimed * factor))
-        assert failed(verdict) == "epsilon is the proof's own"
+    # A larger claim is true too.
+    assert verify(forged(run, bound, claimed_epsilon=claimed * 1.2)).ok
 
 
 @pytest.mark.parametrize(
@@ -226,6 +223,10 @@ def test_malformed_contents_are_a_failed_check(changes: Found) -> None:
     json.dumps(verdict.to_dict(), allow_nan=False)
 
 
+DERIVED = {
+    *("period", "trailing", "uses", "bounded", "sum_of_squares", "extra_delta", "start_distance"),
+    *("reach", "rate"),
+}
 JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"blocks": 3})
 
 
@@ -245,16 +246,24 @@ JUNK = (None, "x", [], {}, True, math.nan, -1, 1.5, [[1]], [["a", 1, 1]], {"bloc
     ],
 )
 def test_junk_in_the_witness_is_a_failed_check(run: str, bound: str) -> None:
+    """What is only a copy of something derived is not read: then junk changes nothing."""
     honest = json.loads(certificate(RUNS[run], bound).to_json())["content"]
+    # Contractive losses are of the one class that the description says.
+    derived = DERIVED | (
+        {"losses"} if bound in ("gd_contraction", "shuffle_once_average") else set()
+    )
     for place, name in enumerate(honest["witness"]):
         # Split noise takes a second to derive: each of its numbers meets other junk, not all of it.
         split = bound in ("poisson_blocks_replace", "fixed_size_modulus")
         for junk in JUNK[place % 4 :: 4] if split else JUNK:
-            if junk == honest["witness"][name] and junk is honest["witness"][name]:
-                continue
-            failed(verify(forged(run, bound, witness={**honest["witness"], name: junk})))
+            verdict = verify(forged(run, bound, witness={**honest["witness"], name: junk}))
+            if name in derived:
+                assert verdict.ok, name
+            elif junk != honest["witness"][name]:
+                failed(verdict)
         shorter = {key: value for key, value in honest["witness"].items() if key != name}
-        failed(verify(forged(run, bound, witness=shorter)))
+        verdict = verify(forged(run, bound, witness=shorter))
+        assert verdict.ok == (name in derived)
 
 
 @pytest.mark.parametrize("found", [None, 3, "text", [], {}, {"kind": "dplateau/certificate"}])
@@ -368,7 +377,8 @@ def test_claims_about_groups_are_rederived(name: str) -> None:
         made = certificate_of(run, 1e-5, [found])
         verdict = made.verify()
         assert verdict.ok, str(verdict)
-        lower = forging.forged(made.to_dict(), claimed_epsilon=made.claimed_epsilon * 0.99)
+        assert verdict.rederived_epsilon is not None
+        lower = forging.forged(made.to_dict(), claimed_epsilon=verdict.rederived_epsilon * 0.99)
         refused = verify(lower)
         assert failed(refused) == "epsilon is proved", bound.name
 

@@ -98,8 +98,8 @@ class Run:
 
     n: int
     batches: Batches
-    divisor: Given
-    duration: Given
+    divisor: Given[float]
+    duration: Given[float]
     learning_rate: PerStep | None
     l2: float
     domain: Domain | None
@@ -108,7 +108,7 @@ class Run:
     momentum: float
     momentum_kind: MomentumKind
     average_last: int
-    noise: Given
+    noise: Given[PerStep]
     noise_kind: NoiseKind
     neighbors: Neighbors
     release: Release
@@ -265,13 +265,11 @@ class Run:
     def batch_size(self) -> float:
         """Return b, the public constant that every step divides by."""
         value = self.divisor.value
-        assert not isinstance(value, Schedule)
         return value if self.divisor.name == "batch_size" else tidy(value * self.n)
 
     @property
     def _share(self) -> float:
         value = self.divisor.value
-        assert not isinstance(value, Schedule)
         return value if self.divisor.name == "sampling_rate" else value / self.n
 
     @property
@@ -493,9 +491,8 @@ def require_run(value: object) -> Run:
     return value
 
 
-def fraction(value: PerStep) -> Fraction:
+def fraction(value: float) -> Fraction:
     """Read a number as the decimal the user typed, so that 0.1 epochs of 1000/10 are 10 steps."""
-    assert not isinstance(value, Schedule)
     return Fraction(repr(value))
 
 

@@ -473,7 +473,7 @@ def _per_step(name: str, stated: Stated | None) -> PerStep | None:
     return None if stated is None else per_step(name, stated)
 
 
-def _noise(*stated: Stated | None) -> Given:
+def _noise(*stated: Stated | None) -> Given[PerStep]:
     """Read the noise, stated in one of the conventions."""
     found = [
         Given(name, per_step(name, value))
@@ -488,7 +488,7 @@ def _noise(*stated: Stated | None) -> Given:
     return found[0]
 
 
-def _duration(steps: int | None, epochs: float | None) -> Given:
+def _duration(steps: int | None, epochs: float | None) -> Given[float]:
     if (steps is None) == (epochs is None):
         both = "both" if steps is not None else "neither"
         raise InvalidInput(f"state the length once: steps or epochs; got {both}")
@@ -499,7 +499,7 @@ def _duration(steps: int | None, epochs: float | None) -> Given:
 
 def _random_batches(
     n: int, batch_size: float | None, sampling_rate: Stated | None, sampling: Sampling
-) -> tuple[Given, Batches]:
+) -> tuple[Given[float], Batches]:
     """Return what steps divide by, and how their records are drawn."""
     checks.choice("sampling", sampling, SAMPLINGS)
     if sampling == "fixed":
@@ -515,11 +515,10 @@ def _random_batches(
         )
     divisor = _one_divisor(n, batch_size, rate)
     value = divisor.value
-    assert not isinstance(value, Schedule)
     return divisor, Poisson(value if divisor.name == "sampling_rate" else value / n)
 
 
-def _one_divisor(n: int, batch_size: float | None, sampling_rate: Stated | None) -> Given:
+def _one_divisor(n: int, batch_size: float | None, sampling_rate: Stated | None) -> Given[float]:
     if (batch_size is None) == (sampling_rate is None):
         both = "both" if batch_size is not None else "neither"
         raise InvalidInput(f"state the batch once: batch_size or sampling_rate; got {both}")
@@ -534,10 +533,9 @@ def _one_divisor(n: int, batch_size: float | None, sampling_rate: Stated | None)
     return Given("batch_size", int(size) if size == int(size) else size)
 
 
-def _size(divisor: Given, n: int) -> Any:
+def _size(divisor: Given[float], n: int) -> Any:
     """Return the batch size, which the batches check to be whole."""
     value = divisor.value
-    assert not isinstance(value, Schedule)
     return value if divisor.name == "batch_size" else tidy(value * n)
 
 

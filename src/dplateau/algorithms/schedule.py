@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -143,12 +144,15 @@ def values_over(value: PerStep, steps: int) -> FloatArray:
 NOISE_CONVENTIONS = ("noise_multiplier", "noise_std", "iterate_std")
 
 
+Amount = TypeVar("Amount", bound=PerStep, covariant=True)
+
+
 @dataclass(frozen=True)
-class Given:
+class Given(Generic[Amount]):
     """A quantity as the user stated it: the name of the convention, and its value."""
 
     name: str
-    value: PerStep
+    value: Amount
 
     def to_json(self) -> float | list[list[float]]:
         """Return a number, or ``[[value, count], ...]`` for a schedule."""
@@ -156,7 +160,7 @@ class Given:
 
 
 def as_noise_std(
-    given: Given,
+    given: Given[PerStep],
     *,
     batch_size: float,
     lipschitz: float | None,
@@ -174,7 +178,7 @@ def as_noise_std(
 
 
 def as_noise_multiplier(
-    given: Given,
+    given: Given[PerStep],
     *,
     batch_size: float,
     lipschitz: float | None,
@@ -191,7 +195,7 @@ def as_noise_multiplier(
 
 
 def as_iterate_std(
-    given: Given,
+    given: Given[PerStep],
     *,
     batch_size: float,
     lipschitz: float | None,
@@ -207,7 +211,7 @@ def as_iterate_std(
     return times(sigma, eta)
 
 
-def _lipschitz(wanted: str, given: Given, lipschitz: float | None) -> float:
+def _lipschitz(wanted: str, given: Given[PerStep], lipschitz: float | None) -> float:
     if lipschitz is None or math.isinf(lipschitz):
         raise NotApplicable(
             f"{wanted} follows from {given.name} only with the Lipschitz constant: "
@@ -216,7 +220,7 @@ def _lipschitz(wanted: str, given: Given, lipschitz: float | None) -> float:
     return lipschitz
 
 
-def _learning_rate(wanted: str, given: Given, learning_rate: PerStep | None) -> PerStep:
+def _learning_rate(wanted: str, given: Given[PerStep], learning_rate: PerStep | None) -> PerStep:
     if learning_rate is None:
         raise NotApplicable(
             f"{wanted} follows from {given.name} only with the learning rate: "

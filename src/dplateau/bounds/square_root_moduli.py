@@ -52,6 +52,7 @@ _MOST_LAST_STEPS = 4096
 _LEVELS = 32
 # A start this much wider than the noise is not worth a plan (expanding steps without a domain).
 _HOPELESS = 1e6
+_HOPELESS_COST = 1e12
 
 
 _POISSON_STEPS: Needs = (AboutBatches((Poisson,)), ConstantSteps(), *GEOMETRY)
@@ -108,7 +109,9 @@ class PoissonModulus(Bound):
                 for count in np.unique(np.r_[np.geomspace(1, most, 20).round(), run.steps])
                 if _start_distance(run, cap, losses, int(count)) <= _HOPELESS * nu
             ]
-            for _, count in sorted(rough)[:3]:
+            # Shifts beyond all noise are no proof; all steps without any always are one.
+            sane = [(c, n) for c, n in sorted(rough) if c < _HOPELESS_COST or n == run.steps]
+            for _, count in sane[:3]:
                 witness = self._witness(run, cap, losses, count)
                 tried.append((self.curve(run, witness).epsilon(delta), witness))
         return min(tried, key=lambda item: item[0])[1]
@@ -268,8 +271,7 @@ def _gradients_apart(loss: LossGeometry, distances: FloatArray) -> FloatArray:
     apart = np.where(distances > 0, 2 * loss.lipschitz, 0.0)
     if math.isfinite(loss.smoothness):
         apart = np.minimum(apart, loss.smoothness * distances)
-    if loss.holder is not None:
-        exponent, constant = loss.holder
+    for exponent, constant in loss.holders:
         apart = np.minimum(apart, np.where(distances > 0, constant * distances**exponent, 0.0))
     return apart
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule, require_run
 from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep
+from dplateau.algorithms.stated import learning_rates
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
 from dplateau.certificates.certificate import Certificate
@@ -324,8 +325,7 @@ def _smallest_l2(search: _Search, target: float) -> Calibration:
 
 
 def _largest_learning_rate(search: _Search, target: float) -> Calibration:
-    rate = search.run.learning_rate
-    assert isinstance(rate, float)
+    (rate,) = learning_rates(search.run)
     for candidate in rate * np.geomspace(1e4, 1e-4, 81):
         if search.epsilon(float(candidate)) <= target:
             if candidate == rate * 1e4:

@@ -80,6 +80,7 @@ FLAGS: dict[str, Flag] = {
     "smoothness": Flag(float, "Its smoothness (logistic on unit rows: 0.25).", _LOSS),
     "strong_convexity": Flag(float, "Its strong convexity, without the ridge.", _LOSS),
     "convex": Flag(bool, "Whether it is convex (it is unless said otherwise).", _LOSS),
+    "saddle": Flag(bool, "Convex in some weights, concave in others (descent-ascent).", _LOSS),
     "holder_exponent": Flag(float, "Exponent p < 1 of Hölder-continuous gradients.", _LOSS),
     "holder_constant": Flag(float, "Constant of Hölder-continuous gradients.", _LOSS),
     "dissipativity_offset": Flag(float, "lambda of strong dissipativity.", _LOSS),
@@ -242,6 +243,7 @@ _LOSS_FLAGS = (
     "smoothness",
     "strong_convexity",
     "convex",
+    "saddle",
     "holder_exponent",
     "holder_constant",
     "dissipativity_offset",
@@ -255,7 +257,7 @@ def _loss(given: dict[str, Any]) -> LossGeometry | None:
     stated = {name: given[name] for name in _LOSS_FLAGS if name in given}
     if not stated:
         return None
-    stated.setdefault("convex", True)
+    stated.setdefault("convex", not stated.get("saddle", False))
     stated.setdefault("lipschitz", float("inf"))
     for name, parts in {
         "holder": ("holder_exponent", "holder_constant"),

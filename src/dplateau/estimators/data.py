@@ -32,8 +32,8 @@ from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.sources import (
     CHUNK_BYTES,
     Part,
+    arrow_schema,
     bounded,
-    column_names,
     is_mapped,
     opened,
     reads_once,
@@ -42,10 +42,9 @@ from dplateau.engines.sources import (
 from dplateau.errors import InvalidInput
 from dplateau.estimators.inputs import Task
 from dplateau.estimators.rows import RowMap
-from dplateau.estimators.whitening import Whitening, whitened_rows, whitening_of
+from dplateau.estimators.whitening import Whitening, bent, whitened_rows, whitening_of
 from dplateau.ground import checks
 from dplateau.planning import Plan
-from dplateau.planning.whitening import radius_for
 
 SOURCES = (ArraySource, ChunkSource, TableSource, Prepared)
 
@@ -96,13 +95,8 @@ class ArrayData:
         self, row_map: RowMap, task: Task, slots: int, chosen: Plan, randomness: Randomness
     ) -> Training:
         """Return the mapped records, with rows of zeros for those that are absent."""
-        rows, rounds = whitened_rows(
-            row_map.training_rows(self.features, slots),
-            chosen.moments,
-            chosen.row_norm,
-            radius_for(chosen.loss),
-            randomness,
-        )
+        mapped = row_map.training_rows(self.features, slots)
+        rows, rounds = whitened_rows(mapped, chosen, randomness)
         read = task.read(self.targets)
         absent = np.full(slots - len(read), task.absent, dtype=read.dtype)
         return Training(rows, np.concatenate([read, absent]), rounds)
@@ -141,12 +135,14 @@ class SourceData:
         if self.scratch is not None:
             found = in_scratch_file(found, folder=None if self.scratch is True else self.scratch)
         rounds: list[Whitening] = []
-        for planned in chosen.moments:
-            norm = 1.0 if rounds else chosen.row_norm
-            rounds.append(
-                self._round(planned, found, norm, radius_for(chosen.loss), randomness),
-            )
-            found = Prepared(found, Turned(rounds[-1]))
+        lengths = chosen.lengths
+        if lengths is not None:
+            for planned in chosen.moments:
+                norm = 1.0 if rounds else chosen.row_norm
+                rounds.append(self._round(planned, found, norm, lengths.radius, randomness))
+                found = Prepared(found, Turned(rounds[-1]))
+            if lengths.bend_of_longest is not None:
+                found = Prepared(found, Bent(lengths.bend_of_longest))
         if rounds and self.scratch is not None:
             found = in_scratch_file(found, folder=None if self.scratch is True else self.scratch)
         return Training(found, None, tuple(rounds))
@@ -204,6 +200,17 @@ class Turned:
         return self.round.rows(features), targets
 
 
+@dataclass(frozen=True, eq=False)
+class Bent:
+    """Gives some white records twice as wide: before the bend, and beyond."""
+
+    bend: float
+
+    def __call__(self, features: Any, targets: Any) -> Part:
+        """Return the rows as both parts."""
+        return bent(features, self.bend), targets
+
+
 def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
     """Return the source that X and y stand for; None if they are arrays to keep in memory.
 
@@ -214,7 +221,7 @@ def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
         return X
     if isinstance(y, str):
         if _is_table(X):
-            names = [name for name in column_names(X) if name != y]
+            names = [name for name in arrow_schema(X).names if name != y]
             return TableSource(X, names, y)
         raise InvalidInput(
             f"y={y!r} names the column of targets, and X must be a table then: Parquet files, a "
@@ -271,6 +278,6 @@ def names_of(source: Source) -> list[str] | None:
     """Return the names of the columns, if they have names."""
     while isinstance(source, Prepared):
         source = source.source
-    if isinstance(source, TableSource) and not isinstance(source.features, str):
-        return list(source.features)
-    return None
+    if not isinstance(source, TableSource) or source.encode is not None:
+        return None
+    return None if isinstance(source.features, str) else list(source.features)

@@ -195,6 +195,8 @@ class ClassNumbers:
 class TargetRange:
     """Public limits of a regression's targets, which are mapped from center +- half to [-1, 1]."""
 
+    low: float
+    high: float
     center: float
     half: float
 
@@ -205,7 +207,8 @@ class TargetRange:
         Without an intercept a model cannot learn an offset, and the range stays centered at 0.
         """
         if np.ndim(target_bound) == 0:
-            return cls(0.0, checks.positive("target_bound", target_bound))
+            half = checks.positive("target_bound", target_bound)
+            return cls(-half, half, 0.0, half)
         try:
             low, high = (checks.real("target_bound", side) for side in target_bound)
         except (TypeError, ValueError):
@@ -217,8 +220,8 @@ class TargetRange:
                 f"target_bound must be a finite pair with low < high; got ({low:g}, {high:g})"
             )
         if centered:
-            return cls((low + high) / 2, (high - low) / 2)
-        return cls(0.0, max(abs(low), abs(high)))
+            return cls(low, high, (low + high) / 2, (high - low) / 2)
+        return cls(low, high, 0.0, max(abs(low), abs(high)))
 
     def mapped(self, targets: npt.NDArray[Any]) -> FloatArray:
         """Return every target in units of the range, cut to [-1, 1] on its own."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,11 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
+from dplateau.engines import Randomness
 from dplateau.errors import InvalidInput
 from dplateau.estimators.base import PrivateLinearModel
+from dplateau.estimators.columns import PRIVATE
+from dplateau.estimators.data import Data
 from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
 from dplateau.estimators.inputs import (
     ClassNumbers,
@@ -63,6 +66,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -81,6 +87,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -169,6 +178,11 @@ class PrivateLogisticRegression(PrivateClassifier):
         found: FloatArray = log_softmax(scores, axis=1)
         return found
 
+    def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
+        """Yield the probabilities of every model that left on the way."""
+        for model in self._staged():
+            yield model.predict_proba(X)
+
     def _loss(self, n_classes: int) -> str | Loss:
         return "logistic"
 
@@ -197,10 +211,14 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _parameters = """
     target_bound
         Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
-        to them, each on its own. Predictions are not. None means 1, and warns.
+        to them, each on its own, and so are predictions. None means 1, and warns. "private" finds
+        them with noise, as ``feature_bounds`` does.
     """
 
     intercept_: float
+    coef_beyond_: FloatArray | None
+    target_bound_: tuple[float, float]
+    intercept_beyond_: float | None
 
     def __init__(
         self,
@@ -217,6 +235,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -235,6 +256,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -244,16 +268,21 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         self.target_bound = target_bound
 
     def predict(self, X: Any) -> FloatArray:
-        """Return the scores; they may lie outside ``target_bound``."""
-        return self._scores(X)[:, 0]
+        """Return the scores, cut to ``target_bound``."""
+        limits = self.target_range
+        found: FloatArray = np.clip(self._scores(X)[:, 0] + limits.center, limits.low, limits.high)
+        return found
 
     @abstractmethod
     def _loss(self) -> str | Loss:
         """Return the loss of a record whose target was mapped to [-1, 1]."""
 
     @property
-    def _range(self) -> TargetRange:
+    def target_range(self) -> TargetRange:
+        """Return what ``target_bound`` says."""
         bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
+        if self._seeks_targets:
+            bound = getattr(self, "target_bound_", DEFAULT_TARGET_BOUND)
         return TargetRange.of(bound, centered=bool(self.fit_intercept))
 
     def _undeclared(self) -> tuple[str, ...]:
@@ -265,11 +294,37 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
-        return Task(self._loss(), 2, self._range.mapped, 0.0)
+        if not self._seeks_targets:
+            return Task(self._loss(), 2, self.target_range.mapped, 0.0)
+        # Asked for when targets are read: until then the bounds have been found.
+        return Task(self._loss(), 2, lambda given: self.target_range.mapped(given), 0.0)
+
+    @property
+    def _seeks_targets(self) -> bool:
+        return isinstance(self.target_bound, str) and self.target_bound == PRIVATE
+
+    def _ranges(
+        self, run: Run, data: Data, unknown: tuple[int, ...], randomness: Randomness
+    ) -> tuple[FloatArray, FloatArray]:
+        low, high = super()._ranges(run, data, unknown, randomness)
+        if self._seeks_targets:
+            self.target_bound_ = (float(low[-1]), float(high[-1]))
+        return low, high
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
-        self.coef_ = coef[0] * self._range.half
-        self.intercept_ = float(intercept[0] * self._range.half + self._range.center)
+        slopes, constants = coef * self.target_range.half, intercept * self.target_range.half
+        self.coef_, self.intercept_ = slopes[0], float(constants[0] + self.target_range.center)
+        beyond = len(slopes) > 1
+        self.coef_beyond_ = slopes[1] if beyond else None
+        self.intercept_beyond_ = float(constants[1]) if beyond else None
+
+    def by_score(self) -> tuple[FloatArray, FloatArray]:
+        """Return them about the middle of the targets, which no row is too long for."""
+        first = self.intercept_ - self.target_range.center
+        if self.coef_beyond_ is None or self.intercept_beyond_ is None:
+            return self.coef_[None, :], np.array([first])
+        slopes = np.vstack([self.coef_, self.coef_beyond_])
+        return slopes, np.array([first, self.intercept_beyond_])
 
     def __sklearn_tags__(self) -> Any:
         """Say that noise may spoil the score on small data."""
@@ -281,9 +336,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
 class PrivateRidge(PrivateRegressor):
     """Linear least squares whose weights are private.
 
-    Residuals count squared up to half the width of ``target_bound`` and linearly beyond, which
-    bounds every record's influence. The planner chooses the ridge, or an earlier end instead of
-    one: a penalty tuned on the data would leak.
+    Residuals count squared up to a cut and linearly beyond, which bounds every record's influence.
+    The planner chooses the cut, at most half the width of ``target_bound``, and the ridge, or an
+    earlier end instead of one: a penalty tuned on the data would leak.
 
     >>> import numpy as np
     >>> X = np.linspace(-1, 1, 4000)[:, None]
@@ -322,6 +377,9 @@ class PrivateHuberRegressor(PrivateRegressor):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -341,6 +399,9 @@ class PrivateHuberRegressor(PrivateRegressor):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -352,7 +413,12 @@ class PrivateHuberRegressor(PrivateRegressor):
     def _loss(self) -> str | Loss:
         if self.threshold is None:
             return HuberLoss(DEFAULT_THRESHOLD_SHARE)
-        return HuberLoss(checks.positive("threshold", self.threshold) / self._range.half)
+        if self._seeks_targets:
+            raise InvalidInput(
+                'threshold is in the units of y, which target_bound="private" does not know in '
+                "advance; leave one of them out"
+            )
+        return HuberLoss(checks.positive("threshold", self.threshold) / self.target_range.half)
 
 
 # Short names, as files and the command line have them.
@@ -366,25 +432,32 @@ MODELS: dict[str, type[PrivateLinearModel]] = {
 
 def restored(
     kind: str,
+    row_map: RowMap,
     *,
     coef: FloatArray,
     intercept: FloatArray,
-    data_norm: float,
     classes: Sequence[str] | None,
     target_bound: tuple[float, float] | None,
 ) -> PrivateLinearModel:
-    """Return a fitted estimator from what it released: weights with a row for each score."""
-    model = MODELS[kind](data_norm=data_norm)
+    """Return a fitted estimator from what it released: weights with a row for each score.
+
+    A regression with two slopes has two rows, those beyond the bend second.
+    """
+    model = MODELS[kind](data_norm=row_map.data_norm)
     model.n_features_in_ = coef.shape[1]
-    model.row_map_ = RowMap(data_norm, 0.0)
+    model.row_map_ = row_map
     if isinstance(model, PrivateClassifier):
         assert classes is not None
         model.classes = list(classes)
         model.classes_ = np.array(classes, dtype=object)
         model.coef_, model.intercept_ = coef, intercept
     else:
+        assert isinstance(model, PrivateRegressor)
         model.set_params(target_bound=target_bound)
         model.coef_, model.intercept_ = coef[0], float(intercept[0])
+        beyond = len(coef) > 1
+        model.coef_beyond_ = coef[1] if beyond else None
+        model.intercept_beyond_ = float(intercept[1]) if beyond else None
     return model
 
 

@@ -10,7 +10,8 @@ from scipy.sparse import csr_array, hstack, issparse
 
 from dplateau.engines.rows import Dense, Sparse, blocks, by_columns, row_norms, scale_rows
 from dplateau.errors import InvalidInput
-from dplateau.estimators.whitening import Whitening
+from dplateau.estimators.columns import Columns
+from dplateau.estimators.whitening import Whitening, bent_unit, share_before
 from dplateau.ground.types import FloatArray
 
 
@@ -18,26 +19,33 @@ from dplateau.ground.types import FloatArray
 class RowMap:
     """The map from a row of X to what the model sees, chosen before any row was seen.
 
-    Each column is cut to [low, high] and mapped to [-1, 1] (not at all where there are no bounds);
-    a row that is then longer than ``data_norm`` is scaled down to it; a constant feature of size
+    Columns are cut to their bounds and mapped (not at all where nothing is known about them); a row
+    that is then longer than ``data_norm`` is scaled down to it; a constant feature of size
     ``intercept`` is appended unless that is 0. Rounds of whitening, made of noisy moments, follow.
+    With a ``bend`` scores grow by one slope up to this share of the longest white row's length, and
+    by another one beyond.
     """
 
     data_norm: float
     intercept: float
-    low: FloatArray | None = None
-    high: FloatArray | None = None
+    columns: Columns | None = None
     whitening: tuple[Whitening, ...] = ()
+    bend: float | None = None
 
     @property
     def center(self) -> FloatArray | float:
-        """Return the middle of every column's bounds."""
-        return 0.0 if self.low is None or self.high is None else (self.low + self.high) / 2
+        """Return what becomes 0 in every column."""
+        return 0.0 if self.columns is None else self.columns.center
 
     @property
     def half(self) -> FloatArray | float:
-        """Return half the width of every column's bounds."""
-        return 1.0 if self.low is None or self.high is None else (self.high - self.low) / 2
+        """Return what becomes 1 in every column, from its center."""
+        return 1.0 if self.columns is None else self.columns.half
+
+    @property
+    def slopes(self) -> int:
+        """Return how many slopes scores have along a row."""
+        return 1 if self.bend is None else 2
 
     def training_rows(self, features: Dense | Sparse, slots: int) -> Dense | Sparse:
         """Return one row per record, and rows of zeros up to ``slots`` for absent records.
@@ -67,9 +75,12 @@ class RowMap:
     def in_original_units(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return (coef, intercept) of the scores, one row per score, for rows as the user has them.
 
-        For a row within bounds and norm the score is then <x, coef> + intercept.
+        For a row within bounds and norm the score is then <x, coef> + intercept. With two slopes
+        those of what is beyond follow, one row per score again.
         """
         by_score = weights.reshape(len(weights), -1)
+        if self.bend is not None:
+            by_score = np.hstack(np.split(by_score, 2)) * bent_unit(self.bend)
         for round_ in reversed(self.whitening):
             by_score = round_.matrix @ by_score
         by_score = by_score.T
@@ -77,7 +88,7 @@ class RowMap:
             coef, offset = by_score[:, :-1] / self.half, by_score[:, -1] * self.intercept
         else:
             coef, offset = by_score / self.half, np.zeros(len(by_score))
-        return coef, offset - self._at_centre(coef)
+        return coef, offset - self._at_center(coef)
 
     def scores(
         self, features: Dense | Sparse, coef: FloatArray, intercept: FloatArray
@@ -85,25 +96,31 @@ class RowMap:
         """Return the scores of rows after the same map, from coefficients in original units.
 
         A row that is scaled by s has the score s <x, coef> + (1 - s) <center, coef> + intercept;
-        whitening shortens it, and the score with it.
+        whitening shortens it, and the score with it. With two slopes ``coef`` and ``intercept``
+        have the rows that :meth:`in_original_units` returned.
         """
         found = self._unshortened(features, coef, intercept)
         if self.whitening:
             for part in blocks(len(found), 16 * features.shape[1]):
-                found[part] *= self._shortening(features[part])[:, None]
-        return found
+                found[part] *= self._kept(features[part], found.shape[1])
+        by_slope = found.reshape(len(found), self.slopes, -1)
+        together: FloatArray = by_slope.sum(axis=1)
+        return together
 
-    def _shortening(self, features: Dense | Sparse) -> FloatArray:
-        """Return by how much all rounds of whitening together shorten every row."""
+    def _kept(self, features: Dense | Sparse, n_scores: int) -> FloatArray:
+        """Return how much of every row each of its scores keeps, after all rounds of whitening."""
         dense: Dense = cast(Sparse, features).toarray() if issparse(features) else features
         turned = self.training_rows(dense, len(dense)).astype(np.float64)
-        shares = np.ones(len(turned))
+        kept = np.ones(len(turned))
         for round_ in self.whitening:
             turned = turned @ round_.matrix
             each = round_.shares(turned)
             turned *= each[:, None]
-            shares *= each
-        return shares
+            kept *= each
+        if self.bend is None:
+            return kept[:, None]
+        inner = kept * share_before(turned, self.bend)
+        return np.repeat(np.column_stack([inner, kept - inner]), n_scores // 2, axis=1)
 
     def _unshortened(
         self, features: Dense | Sparse, coef: FloatArray, intercept: FloatArray
@@ -120,7 +137,7 @@ class RowMap:
             cut = self._cut(features[part])
             shares = self._shares((cut - self.center) / self.half)
             found[part] = (cut * shares[:, None]) @ coef.T
-            found[part] += (1 - shares)[:, None] * self._at_centre(coef)
+            found[part] += (1 - shares)[:, None] * self._at_center(coef)
         return found + intercept
 
     def _shares(self, mapped: Dense | Sparse) -> FloatArray:
@@ -128,16 +145,16 @@ class RowMap:
         shares: FloatArray = self.data_norm / np.maximum(row_norms(mapped), self.data_norm)
         return shares
 
-    def _at_centre(self, coef: FloatArray) -> FloatArray:
+    def _at_center(self, coef: FloatArray) -> FloatArray:
         found: FloatArray = np.sum(coef * self.center, axis=1)
         return found
 
     def _cut(self, rows: Dense) -> Dense:
         rows = np.asarray(rows)
-        return rows if self.low is None else np.clip(rows, self.low, self.high)
+        return rows if self.columns is None else self.columns.cut(rows)
 
     def _bounded(self, rows: Dense) -> Dense:
-        if self.low is None:
+        if self.columns is None:
             return np.asarray(rows)
         mapped: Dense = ((self._cut(rows) - self.center) / self.half).astype(rows.dtype)
         return mapped
@@ -147,49 +164,29 @@ class RowMap:
         cut = rows.copy()
         # Entries that are stored twice count as their sum, which a norm would not see.
         cut.sum_duplicates()
-        if self.low is not None and self.high is not None:
-            self._check_keeps_zeros()
-            cut.data = np.clip(cut.data, self.low[cut.indices], self.high[cut.indices])
+        if self.columns is not None:
+            self._check_keeps_zeros(self.columns)
+            low, high = self.columns.low[cut.indices], self.columns.high[cut.indices]
+            cut.data = np.clip(cut.data, low, high)
         return cut
 
     def _divided_sparse(self, cut: Sparse) -> Sparse:
-        if isinstance(self.half, float):
+        if self.columns is None:
             return cut
         divided = cut.copy()
-        divided.data = cut.data / self.half[cut.indices]
+        divided.data = cut.data / self.columns.half[cut.indices]
         return divided
 
     def _bounded_sparse(self, rows: Sparse) -> Sparse:
         return self._divided_sparse(self._cut_sparse(rows)).astype(rows.dtype)
 
-    def _check_keeps_zeros(self) -> None:
-        if np.any(self.center != 0):
+    @staticmethod
+    def _check_keeps_zeros(columns: Columns) -> None:
+        if not columns.keeps_zeros:
             raise InvalidInput(
                 "sparse X needs feature_bounds that are symmetric about 0, so that zeros stay "
-                "zeros; pass such bounds, or X.toarray()"
+                'zeros, or of the kinds "binary" and ("nonnegative", high); or pass X.toarray()'
             )
-
-
-def bounds_of_columns(feature_bounds: Any, d: int) -> tuple[FloatArray | None, FloatArray | None]:
-    """Return lower and upper bounds of d columns, or two Nones if there are none."""
-    if feature_bounds is None:
-        return None, None
-    try:
-        low, high = (
-            np.broadcast_to(np.asarray(side, dtype=np.float64), (d,)).copy()
-            for side in feature_bounds
-        )
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            f"feature_bounds must be a pair (low, high) of numbers or of {d} numbers each, one per "
-            f"column; got {feature_bounds!r}"
-        ) from None
-    if not np.all(np.isfinite(low) & np.isfinite(high) & (low < high)):
-        raise InvalidInput(
-            "feature_bounds must be finite with low < high in every column; drop columns that "
-            f"cannot vary. Got low={low.tolist()}, high={high.tolist()}"
-        )
-    return low, high
 
 
 def _not_above(value: float, dtype: np.dtype[Any]) -> Any:

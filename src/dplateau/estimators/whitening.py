@@ -12,16 +12,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from dplateau.certificates import Certificate
 from dplateau.engines import Randomness
 from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
-from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
+from dplateau.planning import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,21 +41,48 @@ class Whitening:
         return np.asarray(1.0 / np.maximum(row_norms(turned), 1.0))
 
 
+def share_before(rows: Dense, bend: float) -> FloatArray:
+    """Return which share of every row lies before the bend."""
+    return np.asarray(bend / np.maximum(row_norms(rows), bend))
+
+
+def bent_unit(bend: float) -> float:
+    """Return the unit in which both parts, up to bend and 1 - bend long, make a row of norm 1."""
+    return 1 / math.hypot(bend, 1 - bend)
+
+
+def bent(rows: Dense, bend: float) -> Dense:
+    """Return rows of norm at most 1 twice as wide: what lies before the bend, and what lies beyond.
+
+    A model on them has one slope for each part. Cutting rows at the bend would be cheaper, and is
+    what suits columns with a few far values; but a number that really grows with the row then
+    comes out flat. With both parts the data decide.
+    """
+    p = rows.shape[1]
+    found = np.empty((len(rows), 2 * p), dtype=rows.dtype)
+    for part in blocks(len(rows), 16 * p):
+        block = np.asarray(rows[part], dtype=np.float64)
+        inner = block * share_before(block, bend)[:, None]
+        both = np.hstack([inner, block - inner]) * bent_unit(bend)
+        found[part] = scale_rows(both.astype(rows.dtype), 1.0)
+    return found
+
+
 def whitened_rows(
-    rows: Dense | Sparse,
-    moments: tuple[Certificate, ...],
-    row_norm: float,
-    radius: float,
-    randomness: Randomness,
+    rows: Dense | Sparse, chosen: Plan, randomness: Randomness
 ) -> tuple[Dense | Sparse, tuple[Whitening, ...]]:
-    """Release the moments that were planned, one round after the other, and whiten rows by them."""
+    """Release the moments of a plan, one round after the other, and whiten rows by them."""
+    lengths = chosen.lengths
+    if lengths is None:
+        return rows, ()
     rounds: list[Whitening] = []
-    for planned in moments:
-        norm = 1.0 if rounds else row_norm
+    for planned in chosen.moments:
+        norm = 1.0 if rounds else chosen.row_norm
         found = noisy_moments(planned.run, rows, feature_norm=norm, randomness=randomness)
-        rounds.append(whitening_of(found, noise_std_of(planned.run), norm, radius))
+        rounds.append(whitening_of(found, noise_std_of(planned.run), norm, lengths.radius))
         rows = rounds[-1].rows(rows)
-    return rows, tuple(rounds)
+    bend = lengths.bend_of_longest
+    return rows if bend is None else bent(rows, bend), tuple(rounds)
 
 
 def whitening_of(
@@ -77,18 +102,3 @@ def whitening_of(
     standing_out = max(1.0, float(np.sum(sizes / (np.abs(sizes) + floor))))
     longest = min(radius * math.sqrt(standing_out), feature_norm / math.sqrt(floor))
     return Whitening(stretched / longest)
-
-
-def whitening_to_dict(rounds: tuple[Whitening, ...]) -> list[list[list[float]]]:
-    """Return JSON-ready data."""
-    return [one.matrix.tolist() for one in rounds]
-
-
-def whitening_from_dict(found: Any, width: int) -> tuple[Whitening, ...]:
-    """Read what :func:`whitening_to_dict` returned, for rows with so many entries."""
-    matrices = [np.asarray(one, dtype=np.float64) for one in found]
-    if any(one.shape != (width, width) or not np.all(np.isfinite(one)) for one in matrices):
-        raise InvalidInput(
-            f"not a whole model: whitening needs {width} x {width} matrices of finite numbers"
-        )
-    return tuple(map(Whitening, matrices))

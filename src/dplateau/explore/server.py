@@ -79,7 +79,11 @@ class Explorer:
 
     @classmethod
     def open(cls, address: str | None = None) -> Explorer:
-        """Take a free port and a new token, or those of the address of an earlier explorer."""
+        """Take a free port and a new token, or those of the address of an earlier explorer.
+
+        Needs the extra ``explore``.
+        """
+        _require_framework()
         port, token = 0, secrets.token_urlsafe(24)
         if address is not None:
             port, token = _read_address(address)
@@ -109,18 +113,22 @@ class Explorer:
         return self.address + ("" if state is None else f"#{Setting.read(state).query()}")
 
     def serve(self) -> None:
-        """Serve until interrupted (needs the extra ``explore``)."""
-        _require_framework()
+        """Serve until interrupted."""
         import uvicorn
 
         config = uvicorn.Config(
-            self.app(), log_level="warning", access_log=False, server_header=False, lifespan="on"
+            self.app(),
+            log_level="critical",
+            access_log=False,
+            server_header=False,
+            lifespan="on",
+            timeout_graceful_shutdown=1,
         )
-        uvicorn.Server(config).run(sockets=[self.socket])
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[self.socket])
 
     def app(self) -> Channel:
         """Return the application, with its guard in front."""
-        _require_framework()
         return guarded(_application(), f"/{self.token}", self.port)
 
 

@@ -36,15 +36,25 @@ HINGE_WIDTH = 0.5
 # Standard deviation of the scores of a good model with few features: of margins, and of predictions
 # in units of the target bound.
 MARGIN_STD = 4.0
-PREDICTION_STD = 1.0
+PREDICTION_STD = 0.3
+# Where residuals may be cut, in units of the target bound. A smaller cut needs less noise and
+# flattens targets that lie far off on one side: CASP and simulated lognormal targets lose this
+# share of what a line explains, times (1 - cut)^3.
+RESIDUAL_CUTS = (1.0, 0.7, 0.5)
+FLATTENED = 0.13
+# Residuals of this deviation, in the same units, still count: those beyond the cut curve no more.
+RESIDUAL_STD = 0.35
 
 
 @dataclass(frozen=True)
 class Model:
     """A linear model on rows of norm at most ``data_norm``, with a constant feature or none.
 
-    ``score_std`` is a guess at how far its scores would spread with few features; only the forecast
-    uses it.
+    ``score_std`` is a guess at how far its scores would spread with few features, ``flattened`` at
+    the share of their variance that cutting residuals flattens; ``curvature`` is the second
+    derivative of a typical record's loss and ``typical`` the squared norm of a typical row, both in
+    units of the largest; ``white`` says that the rows have no weak directions, ``bent`` that they
+    have another slope far out. Only the forecast uses these.
     """
 
     loss: Loss
@@ -52,6 +62,11 @@ class Model:
     intercept: float
     cut: float | None = None
     score_std: float = MARGIN_STD
+    flattened: float = 0.0
+    curvature: float = 0.5
+    typical: float = 1.0
+    white: bool = False
+    bent: bool = False
 
     @property
     def feature_norm(self) -> float:
@@ -102,14 +117,29 @@ def model_of(
     return Model(loss, norm, intercept, score_std=PREDICTION_STD * bound)
 
 
+def residual_cuts(model: Model, bound: float) -> list[Model]:
+    """Return the models of least squares to choose from, which cut residuals here or there."""
+    return [
+        replace(
+            model,
+            loss=Huber(cut * bound),
+            flattened=model.flattened + FLATTENED * (1 - cut) ** 3,
+            curvature=model.curvature * math.erf(cut / (math.sqrt(2) * RESIDUAL_STD)),
+        )
+        for cut in RESIDUAL_CUTS
+    ]
+
+
 # How fast the shares of the directions fall, in each reference problem.
 SPECTRUM_POWERS = (0.0, 1.0, 2.0)
+# The same of white rows, of which the weakest directions may have stayed weak.
+WHITE_POWERS = (0.0, 0.5)
 # Few features tend to be correlated: some of their directions are as weak as those of many.
 FEWEST_DIRECTIONS = 30
 # Rows of the same norm over more features have less in each: scores shrink with d to this power.
 SHRINKING_POWER = 0.2
-# Second derivative of a typical record's loss, in units of the largest.
-CURVATURE_SHARE = 0.5
+# What is beyond the bend of white rows has this share of their squared norm.
+SHARE_BEYOND = 0.1
 # Length of a typical record's gradient, in units of the longest.
 GRADIENT_SHARE = 0.6
 _NODES = 48
@@ -134,32 +164,29 @@ class Forecast:
         return self.error / self.spread
 
 
-def forecast(run: Run, d: int, feature_norm: float, score_std: float) -> Forecast:
-    """Return the error of the run's model on reference problems with d features.
-
-    ``score_std`` is the standard deviation of the true scores if there are few features.
-    """
-    directions = max(d, FEWEST_DIRECTIONS)
-    spread = score_std * (FEWEST_DIRECTIONS / directions) ** SHRINKING_POWER
-    found = [
-        _on_reference(run, directions, feature_norm, spread, power) for power in SPECTRUM_POWERS
-    ]
+def forecast(run: Run, d: int, model: Model) -> Forecast:
+    """Return the error of the run's weights for the model on reference problems with d features."""
+    most = max(d, FEWEST_DIRECTIONS)
+    directions = d if model.white else most
+    spread = model.score_std * (FEWEST_DIRECTIONS / most) ** SHRINKING_POWER
+    powers = WHITE_POWERS if model.white else SPECTRUM_POWERS
+    found = [_on_reference(run, directions, model, power) for power in powers]
+    errors = [math.hypot(bias * spread, noise) for bias, noise in found]
     bias, noise = np.sqrt(np.mean(np.square(found), axis=0))
-    error = math.exp(np.mean([math.log(math.hypot(*pair)) for pair in found]))
-    return Forecast(float(bias), float(noise), error, spread)
+    error = math.exp(np.mean(np.log(errors)))
+    return Forecast(float(bias) * spread, float(noise), error, spread)
 
 
-def _on_reference(
-    run: Run, d: int, feature_norm: float, score_std: float, power: float
-) -> tuple[float, float]:
-    """Return bias and noise on one reference problem."""
+def _on_reference(run: Run, d: int, model: Model, power: float) -> tuple[float, float]:
+    """Return bias, in units of the scores' deviation, and noise on one reference problem."""
     loss = loss_of(run)
-    share, counts = _spectrum(d, power)
-    spread = feature_norm**2 * share
-    curvature = CURVATURE_SHARE * loss.smoothness * share
-    left, gain = _responses(run, curvature, share)
+    share, counts = _bent(d, power) if model.bent else _spectrum(d, power)
+    sizes = model.typical * share
+    spread = model.feature_norm**2 * sizes
+    curvature = model.curvature * loss.smoothness * sizes
+    left, gain = _responses(run, curvature, sizes)
     learned = curvature / (curvature + run.l2) * (1 - left)
-    bias = score_std**2 * float(np.sum(counts * share * (1 - learned) ** 2))
+    bias = model.flattened + float(np.sum(counts * share * (1 - learned) ** 2))
     noise = float(np.sum(counts * spread * gain))
     return math.sqrt(bias), math.sqrt(noise)
 
@@ -170,6 +197,13 @@ def _spectrum(d: int, power: float) -> tuple[FloatArray, FloatArray]:
     counts = np.diff(edges)
     share = np.sqrt(edges[:-1] * (edges[1:] - 1)) ** -power
     return share / float(np.sum(counts * share)), counts
+
+
+def _bent(d: int, power: float) -> tuple[FloatArray, FloatArray]:
+    """Return the same of rows that are given as two halves, before and beyond the bend."""
+    share, counts = _spectrum(d // 2, power)
+    both = np.concatenate([(1 - SHARE_BEYOND) * share, SHARE_BEYOND * share])
+    return both, np.concatenate([counts, counts])
 
 
 def _responses(run: Run, curvature: FloatArray, share: FloatArray) -> tuple[FloatArray, FloatArray]:

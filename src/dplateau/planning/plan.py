@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -15,9 +15,20 @@ from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.losses import Loss
-from dplateau.planning.forecast import Forecast, Model, forecast, model_of
+from dplateau.planning.forecast import Forecast, Model, forecast, model_of, residual_cuts
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
-from dplateau.planning.whitening import FULL, WHITENING, in_words, rounds_worthwhile, whitened
+from dplateau.planning.whitening import (
+    FULL,
+    RANGES_SHARE,
+    WHITENING,
+    Lengths,
+    in_words,
+    lengths_for,
+    moments_for,
+    on_white_rows,
+    ranges_for,
+    rounds_worthwhile,
+)
 
 # Scores that miss by more of their spread explain less than half of what could be explained.
 POOR_SHARE = 0.75
@@ -30,8 +41,9 @@ class Plan(Shown):
     ``intercept`` is the size of the constant feature to append to rows that were scaled down to
     ``data_norm`` (0.0: none), which gives rows of at most ``row_norm``. ``feature_norm`` bounds the
     rows that ``run`` sees: those, or what whitening by each of the noisy second moments in
-    ``moments`` makes of them. ``gradients`` is the certificate of the run alone, ``certificate``
-    that of all that leaves.
+    ``moments`` makes of them, which are then shortened and bent as ``lengths`` says. ``gradients``
+    is the certificate of the run alone, ``certificate`` that of all that leaves. ``ranges`` is the
+    search for bounds of columns of which none are known.
     """
 
     run: Run
@@ -43,6 +55,8 @@ class Plan(Shown):
     clip: float | None
     gradients: Certificate
     moments: tuple[Certificate, ...]
+    ranges: Certificate | None
+    lengths: Lengths | None
     chosen: Candidate | None
     rejected: tuple[Candidate, ...]
     expected: Forecast | None
@@ -65,14 +79,25 @@ class Plan(Shown):
     @cached_property
     def certificate(self) -> Certificate | Composition:
         """What is proved about all that leaves."""
-        return released(self.moments, self.gradients)
+        return released(self.before, self.gradients)
+
+    @property
+    def before(self) -> tuple[Certificate, ...]:
+        """Return what is released before the run: ranges and moments."""
+        return self.moments if self.ranges is None else (self.ranges, *self.moments)
 
     @property
     def summary(self) -> str:
         """Return a few lines: what was chosen, why, and the alternatives."""
         lines = [str(self.certificate)]
-        if self.moments:
-            lines.insert(0, in_words(len(self.moments)))
+        if self.lengths is not None:
+            lines.insert(0, in_words(len(self.moments), self.lengths))
+        if self.ranges is not None:
+            lines.insert(
+                0,
+                "bounds are found by noisy bisection, which takes "
+                f"{RANGES_SHARE:.0%} of the squared Gaussian parameter",
+            )
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
             lines += [f"rejected: {other}" for other in self.rejected]
@@ -99,6 +124,7 @@ def plan(
     max_records_per_person: int = 1,
     algorithm: str | Run = "auto",
     whitening: str = "auto",
+    private_ranges: int = 0,
 ) -> Plan:
     """Choose algorithm, step size, length, batch and noise for a target, without seeing data.
 
@@ -128,6 +154,9 @@ def plan(
     whitening
         "auto": with enough records rows are first whitened by noisy second moments, where a recipe
         of full batches runs. "never": they are not.
+    private_ranges
+        Number of columns (and targets) whose bounds are not known, and found with noise first; a
+        recipe of full batches then runs.
 
     Returns
     -------
@@ -165,7 +194,13 @@ def plan(
             target_bound=target_bound,
         ),
     )
+    columns = checks.whole("private_ranges", private_ranges, least=0)
     if isinstance(algorithm, Run):
+        if columns:
+            raise InvalidInput(
+                'bounds="private" needs a planner\'s recipe of full batches, whose noise it '
+                "shares; state public bounds, or leave the run out"
+            )
         found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
         return _plan(task.model, task.model, found, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
@@ -175,27 +210,59 @@ def plan(
         )
     names = [algorithm] if algorithm in RECIPES else list(RECIPES)
     checks.choice("whitening", whitening, WHITENING)
+    ranges = None
+    if columns:
+        names = [name for name in names if name in FULL]
+        if not names:
+            raise InvalidInput(
+                f"algorithm={algorithm!r} with private bounds: use one of {', '.join(sorted(FULL))}"
+            )
+        ranges, task = ranges_for(task, columns)
     rounds = rounds_worthwhile(task) if whitening == "auto" and set(names) & FULL else 0
-    moments, rest = whitened(task, rounds) if rounds else ((), task)
     tried = [n for n in names if (n in FULL if rounds else algorithm == n or worth_trying(n, task))]
-    candidates = [RECIPES[name](rest) for name in tried]
-    best, *others = sorted(candidates, key=lambda candidate: candidate.expected.error)
-    found = with_noise(best.run, rest)
-    return _plan(task.model, best.model, found, best, tuple(others), best.expected, moments)
+    lengths, left = None, task
+    moments: tuple[Certificate, ...] = ()
+    if rounds:
+        moments, rest = moments_for(task, rounds)
+        lengths = lengths_for(task)
+        left = on_white_rows(task, rest, lengths)
+    best, others = _chosen(tried, _cuts(left, loss, target_bound))
+    found = with_noise(best.run, left)
+    expected = best.expected
+    made = _plan(task.model, best.model, found, best, others, expected, moments, lengths)
+    return replace(made, ranges=ranges)
 
 
-def released(moments: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
-    """Return what is proved about all that leaves: the moments and what the run makes."""
-    if not moments:
+def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
+    """Return the task with every cut of residuals to choose from."""
+    if loss != "squared":
+        return [task]
+    return [replace(task, model=model) for model in residual_cuts(task.model, target_bound)]
+
+
+def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
+    """Return the best candidate, and the best ones of the other recipes."""
+    found = [min((RECIPES[name](task) for task in tasks), key=_error) for name in names]
+    best, *others = sorted(found, key=_error)
+    return best, tuple(others)
+
+
+def _error(candidate: Candidate) -> float:
+    return candidate.expected.error
+
+
+def released(before: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
+    """Return what is proved about all that leaves: what came before, and what the run makes."""
+    if not before:
         return gradients
-    return compose([*moments, gradients], gradients.claimed_delta)
+    return compose([*before, gradients], gradients.claimed_delta)
 
 
 def _forecast(run: Run, task: Task) -> Forecast | None:
     """Return what to expect of a user's run, if it says enough to tell."""
     if run.loss is None or run.learning_rate is None or not np.isfinite(run.loss.smoothness):
         return None
-    return forecast(run, task.width, task.model.feature_norm, task.model.score_std)
+    return forecast(run, task.width, task.model)
 
 
 def records_per_person(stated: object, n: int) -> int:
@@ -226,6 +293,7 @@ def _plan(
     rejected: tuple[Candidate, ...],
     expected: Forecast | None,
     moments: tuple[Certificate, ...] = (),
+    lengths: Lengths | None = None,
 ) -> Plan:
     return Plan(
         run=found.run,
@@ -237,6 +305,8 @@ def _plan(
         clip=model.clip,
         gradients=found.certificate,
         moments=moments,
+        ranges=None,
+        lengths=lengths,
         chosen=chosen,
         rejected=rejected,
         expected=expected,

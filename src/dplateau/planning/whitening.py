@@ -11,16 +11,20 @@ The constants were chosen on breast cancer, diabetes, digits, CASP (3000 rows an
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from dplateau.bounds.registry import bound_named
 from dplateau.certificates import Certificate, certify
 from dplateau.engines.moments import moments_run
+from dplateau.engines.ranges import ROUNDS, ranges_run
 from dplateau.losses import Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
-from dplateau.planning.recipes import FEWEST_PASSES, Task
+from dplateau.planning.recipes import FEW_PASSES, FEWEST_PASSES, Task
 
 # What the moments may use of the squared Gaussian parameter.
 SHARE = 0.1
+# What the search for ranges may use of it, where none are known.
+RANGES_SHARE = 0.1
 # Noise in the moments, in units of the rows' squared norm, above which they tell nothing.
 MOST_NOISE = 0.15
 # The same in units of the average direction: above it few directions stand out; far below it a
@@ -30,10 +34,15 @@ NOISE_EACH_FOR_TWO = 2.0
 # With fewer records the weak directions that whitening brings out are learned by heart.
 FEWEST_RECORDS = 1000
 # White rows are shortened to the root of their typical squared norm, times this. Shortening a row
-# leaves the order of its scores, so classes are told apart as well; a number that grows with the
-# row needs most rows whole.
+# leaves the order of its scores, so classes are told apart as well.
 RADIUS_FOR_CLASSES = 1.0
-RADIUS_FOR_NUMBERS = 1.5
+# A number may grow with the row. The more records there are for the noise (n mu, the inverse of the
+# noise in an averaged gradient of length 1), the longer rows may stay, and from some point on what
+# is longer than BEND times the typical norm has a slope of its own. (Chosen on CASP, whole, 3000
+# and 1000 rows, and on simulated lines with uniform, normal and lognormal columns or targets.)
+BEND = 0.75
+SHORTEST_FOR_NUMBERS = 1.5
+RADII_FOR_NUMBERS = {700.0: 1.5, 4000.0: 2.0, 16000.0: 3.0}
 # Room for the margins of the parts' claims and of their composition.
 _ROOM = 1e-7
 
@@ -43,34 +52,76 @@ WHITENING = ("auto", "never")
 FULL = {"momentum", "gd"}
 
 
-def in_words(rounds: int) -> str:
-    """Say what is spent on what."""
+@dataclass(frozen=True)
+class Lengths:
+    """Where white rows are shortened, in units of their typical norm, and where they are bent.
+
+    Without a bend scores have one slope along a row. With one the row is given twice as wide: what
+    lies before the bend, and what lies beyond.
+    """
+
+    radius: float
+    bend: float | None = None
+
+    @property
+    def bound(self) -> float:
+        """Return the norm of the longest row."""
+        bend = self.radius if self.bend is None else self.bend
+        return math.hypot(bend, self.radius - bend)
+
+    @property
+    def bend_of_longest(self) -> float | None:
+        """Return the bend in units of the longest row's length."""
+        return None if self.bend is None else self.bend / self.radius
+
+    @property
+    def slopes(self) -> int:
+        """Return how many slopes scores have along a row."""
+        return 1 if self.bend is None else 2
+
+
+def in_words(rounds: int, lengths: Lengths) -> str:
+    """Say what is spent on what, and what becomes of the rows."""
     times = "once" if rounds == 1 else f"{rounds} times"
+    bent = (
+        "" if lengths.bend is None else f"; beyond {lengths.bend:g} of it they have another slope"
+    )
     return (
         f"rows are whitened {times} by noisy second moments, which take {SHARE:.0%} of the squared "
-        "Gaussian parameter; the gradients take the rest"
+        "Gaussian parameter (the gradients take the rest), and shortened to "
+        f"{lengths.radius:g} of their typical length{bent}"
     )
 
 
-def radius_for(loss: Loss) -> float:
-    """Return where to shorten white rows, in units of their typical norm."""
-    tells_classes = isinstance(loss, Logistic | SmoothedHinge | Softmax | OneVersusRest)
-    return RADIUS_FOR_CLASSES if tells_classes else RADIUS_FOR_NUMBERS
+def tells_classes(loss: Loss) -> bool:
+    """Return whether only the order of a row's scores matters."""
+    return isinstance(loss, Logistic | SmoothedHinge | Softmax | OneVersusRest)
+
+
+def lengths_for(task: Task) -> Lengths:
+    """Return what becomes of white rows."""
+    if tells_classes(task.model.loss):
+        return Lengths(RADIUS_FOR_CLASSES)
+    weight = task.n * task.mu / task.factor
+    reached = [radius for least, radius in RADII_FOR_NUMBERS.items() if weight >= least]
+    return Lengths(reached[-1], BEND) if reached else Lengths(SHORTEST_FOR_NUMBERS)
 
 
 def rounds_worthwhile(task: Task) -> int:
     """Return how often to whiten: 0, 1 or 2."""
-    if task.n < FEWEST_RECORDS or task.most_passes < FEWEST_PASSES:
-        return 0
+    # With few passes for many directions random batches learn more than full ones, and only full
+    # ones are whitened.
     p = task.width
+    if task.n < FEWEST_RECORDS or task.most_passes < max(FEWEST_PASSES, min(FEW_PASSES, p)):
+        return 0
     noise = math.sqrt(2 * p) * task.factor / (task.n * task.mu * math.sqrt(SHARE))
     if noise > MOST_NOISE or p * noise > MOST_NOISE_EACH:
         return 0
     return 2 if p * noise <= NOISE_EACH_FOR_TWO else 1
 
 
-def whitened(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], Task]:
-    """Return what the moments release, and the same task on white rows with what they leave."""
+def moments_for(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], float]:
+    """Return what the moments release, and the epsilon that they leave for the gradients."""
     whole = gaussian_mu(task.epsilon, task.delta) * (1 - _ROOM)
     each = whole * math.sqrt(SHARE / rounds)
     moments = tuple(
@@ -86,6 +137,33 @@ def whitened(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], Task]:
         )
         for norm in (task.model.feature_norm, 1.0)[:rounds]
     )
-    rest = gaussian_epsilon(task.delta, whole * math.sqrt(1 - SHARE))
-    model = replace(task.model, data_norm=1.0, intercept=0.0)
-    return moments, replace(task, d=task.width, epsilon=rest, model=model)
+    return moments, gaussian_epsilon(task.delta, whole * math.sqrt(1 - SHARE))
+
+
+def ranges_for(task: Task, columns: int) -> tuple[Certificate, Task]:
+    """Return what the search for ranges of so many columns releases, and the task that is left."""
+    whole = gaussian_mu(task.epsilon, task.delta) * (1 - _ROOM)
+    each = whole * math.sqrt(RANGES_SHARE / ROUNDS)
+    search = ranges_run(
+        n=task.n,
+        columns=columns,
+        noise_multiplier=task.factor * task.max_records_per_person / each,
+        neighbors=task.neighbors,
+        group_size=task.max_records_per_person,
+    )
+    found = certify(search, task.delta, bounds=[bound_named("gdp_composition")])
+    rest = gaussian_epsilon(task.delta, whole * math.sqrt(1 - RANGES_SHARE))
+    return found, replace(task, epsilon=rest)
+
+
+def on_white_rows(task: Task, epsilon: float, lengths: Lengths) -> Task:
+    """Return the same task on white rows, whose norm is 1 at most, with another epsilon."""
+    model = replace(
+        task.model,
+        data_norm=1.0,
+        intercept=0.0,
+        white=not tells_classes(task.model.loss),
+        bent=lengths.bend is not None,
+        typical=min(1.0, lengths.bound**-2),
+    )
+    return replace(task, d=lengths.slopes * task.width, epsilon=epsilon, model=model)

@@ -65,6 +65,14 @@ def new_axes(size: tuple[float, float]) -> Axes:
     return Figure(figsize=size, layout="constrained").add_subplot()
 
 
+def figure_of(ax: Axes) -> Figure:
+    """Return the figure that axes are part of, or refuse axes that were taken out of theirs."""
+    figure = ax.get_figure(root=True)
+    if figure is None:
+        raise InvalidInput("these axes belong to no figure; take those of plt.subplots()")
+    return figure
+
+
 class Display(ABC):
     """Data with a way to draw it. Subclasses are frozen dataclasses with a :meth:`plot`."""
 
@@ -88,9 +96,7 @@ class Display(ABC):
         """Return a new figure with the picture."""
         axes = new_axes(self.size)
         self.draw(axes)
-        figure = axes.get_figure(root=True)
-        assert figure is not None
-        return figure
+        return figure_of(axes)
 
     def to_bytes(self, suffix: str = ".png") -> bytes:
         """Return the picture as a file's content; the same data gives the same bytes."""

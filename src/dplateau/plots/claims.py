@@ -184,23 +184,28 @@ class TradeoffDisplay(Display):
 
     def draw(self, ax: Axes) -> None:
         """Draw the curve, the diagonal and the region that no attack reaches."""
-        look = looks([True], [0.0])[0]
-        ax.fill_between(self.alpha, 0.0, self.beta, color=FORBIDDEN_AREA, linewidth=0, zorder=0.5)
-        ax.plot([0.0, 1.0], [1.0, 0.0], color=QUIET, ls="--", lw=1.2, label="nothing is learned")
-        ax.plot(self.alpha, self.beta, color=look.color, lw=2.4, label=self.label)
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, 1)
-        ax.set_aspect("equal")
-        draw_frame(
-            ax,
-            wrapped(self.title, 66),
-            "false-positive rate of the attack",
-            "false-negative rate of the attack",
-        )
-        # The curve and the diagonal never enter the upper right half.
-        ax.legend(loc="upper right", frameon=False, fontsize=8.5)
+        _draw_claim(ax, self.alpha, self.beta, self.label)
+        _draw_rates(ax, wrapped(self.title, 66))
         if float(np.interp(0.36, self.alpha, self.beta)) > 0.1:
             ax.text(0.04, 0.04, "no attack reaches here", fontsize=8.5, style="italic", color=QUIET)
+
+
+def _draw_claim(ax: Axes, alpha: FloatArray, beta: FloatArray, label: str) -> None:
+    """Draw what a claim leaves to attacks, and the diagonal of those that learn nothing."""
+    look = looks([True], [0.0])[0]
+    ax.fill_between(alpha, 0.0, beta, color=FORBIDDEN_AREA, linewidth=0, zorder=0.5)
+    ax.plot([0.0, 1.0], [1.0, 0.0], color=QUIET, ls="--", lw=1.2, label="nothing is learned")
+    ax.plot(alpha, beta, color=look.color, lw=2.4, label=label)
+
+
+def _draw_rates(ax: Axes, title: str) -> None:
+    """Draw the frame of error rates, and the key where the claim's curve never is."""
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1)
+    ax.set_aspect("equal")
+    rates = (f"false-{kind} rate of the attack" for kind in ("positive", "negative"))
+    draw_frame(ax, title, *rates)
+    ax.legend(loc="upper right", frameon=False, fontsize=8.5)
 
 
 def _proof(claimed: Certificate | Composition) -> str:
@@ -308,22 +313,10 @@ class AuditDisplay(Display):
 
     def draw(self, ax: Axes) -> None:
         """Draw the claim's curve, what no attack may reach, and every threshold."""
-        look = looks([True], [0.0])[0]
-        ax.fill_between(self.alpha, 0.0, self.beta, color=FORBIDDEN_AREA, linewidth=0, zorder=0.5)
-        ax.plot([0.0, 1.0], [1.0, 0.0], color=QUIET, ls="--", lw=1.2, label="nothing is learned")
-        ax.plot(self.alpha, self.beta, color=look.color, lw=2.4, label=self.label)
+        _draw_claim(ax, self.alpha, self.beta, self.label)
         self._draw_thresholds(ax, ~self.violated, LOWER, "rates seen, and their upper bounds")
         self._draw_thresholds(ax, self.violated, _ALARM, "rates that refute the claim")
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, 1)
-        ax.set_aspect("equal")
-        draw_frame(
-            ax,
-            self.title,
-            "false-positive rate of the attack",
-            "false-negative rate of the attack",
-        )
-        ax.legend(loc="upper right", frameon=False, fontsize=8.5)
+        _draw_rates(ax, self.title)
 
     def _draw_thresholds(self, ax: Axes, chosen: BoolArray, color: str, label: str) -> None:
         if not np.any(chosen):

@@ -10,7 +10,7 @@ import numpy as np
 from dplateau.audit.against_claims import TightnessOverSteps
 from dplateau.audit.lower_curves import LowerPoints, lower_at
 from dplateau.bounds.registry import bound_named
-from dplateau.certificates import BoundOverSteps, EpsilonOverSteps
+from dplateau.certificates import BoundOverSteps, EpsilonOverReleases, EpsilonOverSteps
 from dplateau.certificates.over_steps import Column, CurveTable
 from dplateau.certificates.per_record import LossPerRecord
 from dplateau.errors import InvalidInput
@@ -36,6 +36,29 @@ from dplateau.plots.lines import (
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+def _draw_bounds(ax: Axes, table: CurveTable) -> list[EndLabel]:
+    """Draw a line for each bound and return their names, that of the best in bold."""
+    values = [column.values for column in table.columns]
+    hidden = [column.hidden_state for column in table.columns]
+    styles = looks(hidden, [last_finite(line) for line in values])
+    labels = [
+        draw_line(ax, table.places, column.values, column.title, look)
+        for column, look in zip(table.columns, styles, strict=True)
+    ]
+    return with_best_bold(labels, values)
+
+
+def _draw_rest(
+    ax: Axes, table: CurveTable, lower: LowerPoints | None, labels: list[EndLabel]
+) -> None:
+    """Draw what is known from below, the key, and the names at the lines' ends."""
+    shaded = lower if lower is not None and np.any(lower.epsilon > 0) else None
+    known = [] if shaded is None else draw_lower(ax, shaded)
+    draw_key(ax, [column.hidden_state for column in table.columns], shaded)
+    write_end_labels(ax, [*labels, *known])
+
 
 # ---- over steps ----------------------------------------------------------------------------------
 
@@ -92,22 +115,11 @@ class EpsilonOverStepsDisplay(Display):
         """Draw every bound, the lower bound and the names."""
         ax.set_xscale("log")
         ax.set_yscale("log")
-        hidden = [line.hidden_state for line in self.bounds]
-        values = [line.epsilon for line in self.bounds]
-        styles = looks(hidden, [last_finite(line) for line in values])
-        labels = [
-            draw_line(ax, self.steps, line.epsilon, line.title, look)
-            for line, look in zip(self.bounds, styles, strict=True)
-        ]
-        labels = with_best_bold(labels, values)
+        table = self.table()
+        labels = _draw_bounds(ax, table)
         self._set_limits(ax)
-        shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
-        if shaded is not None:
-            labels += draw_lower(ax, shaded)
-        y_label = f"epsilon at delta = {self.delta:g}"
-        draw_frame(ax, wrapped(self.title), "steps T", y_label)
-        draw_key(ax, hidden, shaded)
-        write_end_labels(ax, labels)
+        draw_frame(ax, wrapped(self.title), "steps T", f"epsilon at delta = {self.delta:g}")
+        _draw_rest(ax, table, self.lower, labels)
 
     def _set_limits(self, ax: Axes) -> None:
         first, last = int(self.steps.min()), int(self.steps.max())
@@ -126,6 +138,71 @@ class EpsilonOverStepsDisplay(Display):
         lowest = np.min(ends or [b.epsilon for b in self.bounds], axis=0)
         finite = positive([lowest])
         return float(finite.max()) if finite.size else float("inf")
+
+
+# ---- over the number of releases -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class EpsilonOverReleasesDisplay(Display):
+    """epsilon over the number of iterates that leave, from the last alone to all of them.
+
+    >>> from dplateau import NoisyGD, epsilon_over_releases
+    >>> run = NoisyGD(n=100, steps=50, noise_multiplier=10.0, release="last")
+    >>> display = EpsilonOverReleasesDisplay.from_curve(epsilon_over_releases(run, 1e-5, [1, 50]))
+    >>> len(display.plot().lines)
+    2
+    """
+
+    releases: IntArray
+    epsilon: FloatArray
+    all_released: float
+    delta: float
+    title: str
+
+    @classmethod
+    def from_curve(cls, curve: EpsilonOverReleases) -> EpsilonOverReleasesDisplay:
+        """Take what ``epsilon_over_releases`` returned."""
+        title = in_short(curve.run, length=True).split(";")[0]
+        return cls(curve.releases, curve.epsilon, curve.all_released, curve.delta, title)
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the claims, and what all iterates together cost."""
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        hidden, released = looks([True, False], [float(self.epsilon[0]), self.all_released])
+        flat = np.full(self.releases.size, self.all_released)
+        labels = [
+            draw_line(ax, self.releases, flat, "every iterate leaves", released),
+            draw_line(ax, self.releases, self.epsilon, "so many leave", hidden),
+        ]
+        ax.lines[-1].set(marker="o", markersize=4, markevery=1)
+        first = int(self.releases.argmin())
+        ax.annotate(
+            f"only the last: {rounded_up(float(self.epsilon[first]), 3)}",
+            (float(self.releases[first]), float(self.epsilon[first])),
+            xytext=(10, -2),
+            textcoords="offset points",
+            fontsize=8.5,
+            va="top",
+        )
+        low, high = float(self.epsilon.min()), max(self.all_released, float(self.epsilon.max()))
+        ax.set_ylim(low / 1.4, high * 1.4)
+        ax.set_xlim(1, max(2, int(self.releases.max())))
+        label = f"epsilon at delta = {self.delta:g}"
+        draw_frame(ax, wrapped(self.title), "iterates that leave, equally spaced", label)
+        _plain_numbers(ax)
+        write_end_labels(ax, labels)
+
+
+def _plain_numbers(ax: Axes) -> None:
+    """Write 0.5, 1, 2 and 1000 at the axes: epsilons of one picture lie within a decade or two."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter("{x:.0f}")
 
 
 _BAND = "#CFE3F1"
@@ -256,24 +333,14 @@ class RecordDisplay(Display):
         losses = self.losses
         ax.set_xscale("linear")
         ax.set_yscale("log" if losses.quantity == "delta" else "linear")
-        hidden = [line.hidden_state for line in losses.bounds]
-        values = [line.values for line in losses.bounds]
-        styles = looks(hidden, [last_finite(line) for line in values])
-        labels = [
-            draw_line(ax, losses.positions, line.values, line.title, look)
-            for line, look in zip(losses.bounds, styles, strict=True)
-        ]
-        labels = with_best_bold(labels, values)
+        table = self.table()
+        labels = _draw_bounds(ax, table)
         for value, look in ((losses.shuffled, _SHUFFLED), (losses.stopped, _STOPPED)):
             if value is not None:
                 labels.append(_draw_level(ax, value, *look))
         self._set_limits(ax)
-        shaded = self.lower if self.lower is not None and np.any(self.lower.epsilon > 0) else None
-        if shaded is not None:
-            labels += draw_lower(ax, shaded)
         draw_frame(ax, wrapped(self.title), self._x_label(), self._y_label())
-        draw_key(ax, hidden, shaded)
-        write_end_labels(ax, labels)
+        _draw_rest(ax, table, self.lower, labels)
 
     def _set_limits(self, ax: Axes) -> None:
         first, last = int(self.losses.positions[0]), int(self.losses.positions[-1])

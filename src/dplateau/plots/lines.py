@@ -16,6 +16,7 @@ import numpy as np
 from dplateau.audit.lower_curves import LowerPoints
 from dplateau.ground.shown import rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
+from dplateau.plots.canvas import figure_of
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -143,9 +144,7 @@ def spread(wanted: FloatArray, gap: float) -> FloatArray:
 def _font(ax: Axes, count: int) -> tuple[float, float]:
     """Return font size and gap (a fraction of the axes) at which ``count`` labels fit."""
     box = ax.get_window_extent()
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    points = box.height / figure.dpi * _POINTS_PER_INCH
+    points = box.height / figure_of(ax).dpi * _POINTS_PER_INCH
     size = min(_FONT_SIZE, points / ((count + 1) * _LINE_HEIGHT))
     return size, size * _LINE_HEIGHT / points
 
@@ -248,9 +247,7 @@ def place_key(ax: Axes, handles: Sequence[Artist]) -> None:
     """Put a key under the axes' own label, starting at their left."""
     from matplotlib.transforms import ScaledTranslation
 
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    below = ScaledTranslation(0, -_KEY_DEPTH / 72, figure.dpi_scale_trans)
+    below = ScaledTranslation(0, -_KEY_DEPTH / 72, figure_of(ax).dpi_scale_trans)
     ax.legend(
         handles=handles,
         loc="upper left",

@@ -113,16 +113,23 @@ def step_law(run: Run, largest_batch: int | None = None) -> StepLaw:
 
 def squared(modulus: Modulus) -> tuple[float, float]:
     """Return (c, h) of phi(u)^2 = c u^2 + h."""
-    if isinstance(modulus, SquareRoot):
-        return modulus.c, modulus.h
-    assert isinstance(modulus, Linear)
-    return modulus.c**2, 0.0
+    match modulus:
+        case SquareRoot(c=c, h=h):
+            return c, h
+        case Linear(c=c):
+            return c**2, 0.0
+        case _:
+            raise NotApplicable(f"mixing is about linear and square-root moduli; got {modulus!r}")
 
 
 def _check_kind(run: Run) -> None:
     _check_batches(run)
     if not run.is_plain:
         raise NotApplicable("mixing is about plain steps; yours has momentum or averages iterates")
+    if run.loss is not None and run.loss.saddle:
+        raise NotApplicable(
+            "mixing is about descent in a potential; yours descends and ascends (saddle=True)"
+        )
     if run.noise_kind != "gaussian":
         raise NotApplicable(f"mixing needs Gaussian noise; yours is {run.noise_kind}")
     if run.learning_rate is None:

@@ -31,7 +31,9 @@ class TableModel:
 
     ``kind`` is "logistic", "svm", "ridge" or "huber". ``classes`` is None for a regression, whose
     targets lie in ``schema.target.bounds``. With two classes there is one row of weights, positive
-    scores meaning the second class.
+    scores meaning the second class. ``whitening`` holds the matrices that turned the rows, whose
+    constant feature has the size ``constant``; a regression on such rows has a second row of
+    weights, for what lies beyond ``bend``.
     """
 
     kind: str
@@ -40,12 +42,21 @@ class TableModel:
     intercepts: FloatArray
     data_norm: float
     classes: tuple[str, ...] | None
+    constant: float = 0.0
+    whitening: tuple[FloatArray, ...] = ()
+    bend: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse weights that do not fit the schema, and what is not a number."""
         known = REGRESSORS if self.classes is None else CLASSIFIERS
         checks.choice("kind", self.kind, known)
         rows = 1 if self.classes is None or len(self.classes) == 2 else len(self.classes)
+        rows = rows if self.bend is None else 2 * rows
+        wide = self.schema.width + (self.constant > 0)
+        if any(m.shape != (wide, wide) or not np.all(np.isfinite(m)) for m in self.whitening):
+            raise InvalidInput(
+                f"not a whole model: whitening needs {wide} x {wide} matrices of finite numbers"
+            )
         if self.weights.shape != (rows, self.schema.width) or self.intercepts.shape != (rows,):
             raise InvalidInput("not a whole model: weights and schema do not fit together")
         if not (np.all(np.isfinite(self.weights)) and np.all(np.isfinite(self.intercepts))):
@@ -55,13 +66,16 @@ class TableModel:
     def estimator(self) -> Any:
         """The fitted estimator, for rows that are encoded already."""
         from dplateau.estimators.models import restored
+        from dplateau.estimators.rows import RowMap
+        from dplateau.estimators.whitening import Whitening
 
         bounds = self.schema.target.bounds
+        rounds = tuple(map(Whitening, self.whitening))
         return restored(
             self.kind,
+            RowMap(self.data_norm, self.constant, whitening=rounds, bend=self.bend),
             coef=self.weights,
             intercept=self.intercepts,
-            data_norm=self.data_norm,
             classes=self.classes,
             target_bound=None if bounds is None else (bounds.low, bounds.high),
         )
@@ -114,6 +128,9 @@ class TableModel:
             "intercepts": self.intercepts.tolist(),
             "data_norm": self.data_norm,
             "classes": None if self.classes is None else list(self.classes),
+            "constant": self.constant,
+            "whitening": [matrix.tolist() for matrix in self.whitening],
+            "bend": self.bend,
         }
         return json.dumps(body, allow_nan=False) + "\n"
 
@@ -139,6 +156,9 @@ class TableModel:
                 intercepts=np.array(found["intercepts"], dtype=float),
                 data_norm=checks.positive("data_norm", found["data_norm"]),
                 classes=None if found["classes"] is None else tuple(map(str, found["classes"])),
+                constant=checks.nonnegative("constant", found["constant"]),
+                whitening=tuple(np.array(one, dtype=float) for one in found["whitening"]),
+                bend=None if found["bend"] is None else checks.probability("bend", found["bend"]),
             )
         except InvalidInput as problem:
             raise InvalidInput(f"{source}: {problem}") from None

@@ -27,6 +27,7 @@ from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import BoolArray
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
+from dplateau.tables.files import TableFiles
 from dplateau.tables.model import CLASSIFIERS, REGRESSORS, TableModel
 from dplateau.tables.schema import BUCKET_END, Schema
 from dplateau.tables.table import Table, encode_features, encode_target
@@ -74,7 +75,7 @@ class Release:
     """A model with its certificate and plan, and a noisy evaluation if one was paid for."""
 
     model: TableModel
-    model_certificate: Certificate
+    model_certificate: Certificate | Composition
     plan: Plan
     evaluation: Evaluation | None
     warnings: tuple[str, ...]
@@ -93,7 +94,7 @@ class Release:
             return model
         if model.no_claim is None:
             return together(model, self.evaluation.certificate)
-        planned = together(self.plan.gradients, self.evaluation.certificate)
+        planned = together(self.plan.certificate, self.evaluation.certificate)
         return planned.without_claim(model.no_claim)
 
     def report(self, data: str, public_score: float | None = None) -> str:
@@ -107,11 +108,13 @@ class Release:
             + (f" ({ignored} ignored)" if ignored else ""),
             "",
             f"Claim: {self.certificate}",
-            f"Neighbors: {neighbors_in_words(self.model_certificate)}",
+            f"Neighbors: {neighbors_in_words(self.plan.gradients)}",
             "",
             "What left",
             "  the model's weights",
         ]
+        if self.model.whitening:
+            lines.append("  noisy second moments of the rows, which turned them")
         if self.evaluation is not None:
             found = self.evaluation
             lines.append(
@@ -132,7 +135,10 @@ class Release:
         """Return the largest weights by name, a column for each score; buckets have no names."""
         model = self.model
         classes = model.classes or ()
-        heads = classes if len(classes) > 2 else classes[1:] or (model.schema.target.column,)
+        target = model.schema.target.column
+        heads = (
+            classes if len(classes) > 2 else classes[1:] or (target, "beyond")[: len(model.weights)]
+        )
         named = np.flatnonzero([not label.endswith(BUCKET_END) for label in model.schema.labels])
         sizes = np.abs(model.weights[:, named]).max(axis=0, initial=0.0)
         largest = named[np.argsort(-sizes, kind="stable")[:MOST_LISTED]]
@@ -188,7 +194,7 @@ def neighbors_in_words(certificate: Certificate) -> str:
 
 
 def fit_table(
-    table: Table,
+    table: Table | TableFiles,
     schema: Schema,
     *,
     epsilon: float,
@@ -201,6 +207,8 @@ def fit_table(
     evaluate_epsilon: float | None = None,
     safe_noise: bool = False,
     seed: int | None = None,
+    scratch: Any = None,
+    engine: Any = None,
     verbose: bool = False,
 ) -> Release:
     """Train a private model on a table; what a schema says counts as public.
@@ -208,9 +216,10 @@ def fit_table(
     Parameters
     ----------
     table, schema
-        The private rows, and what is publicly known about them.
-    epsilon, delta, data_norm, n_public, neighbors, compute_budget, safe_noise
-        As of the estimators.
+        The private rows, in memory or in files that are read a part at a time, and what is
+        publicly known about them.
+    epsilon, delta, data_norm, n_public, neighbors, compute_budget, safe_noise, scratch, engine
+        As of the estimators; the last two are for tables in files.
     model
         "logistic" (default) or "svm" for classes, "ridge" (default) or "huber" for numbers.
     evaluate_epsilon
@@ -229,13 +238,19 @@ def fit_table(
     """
     kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
     kind = checks.choice("model", model or kinds[0], kinds)
-    rest, test = table, None
+    rest: Table | TableFiles = table
+    test: Table | None = None
     if evaluate_epsilon is not None:
         checks.positive("evaluate_epsilon", evaluate_epsilon)
         if n_public is not None:
             raise InvalidInput(
                 "a noisy score divides by the number of rows that were held out, which n_public "
                 "hides; leave one of evaluate_epsilon and n_public out, or score on public rows"
+            )
+        if isinstance(table, TableFiles):
+            raise InvalidInput(
+                f"{table.path} is read a part at a time, and no rows of it are held out; leave "
+                "evaluate_epsilon out, or score on public rows"
             )
         chosen = held_out(table.n_rows, _randomness(seed, safe_noise))
         rest, test = table.part(~chosen), table.part(chosen)
@@ -247,10 +262,10 @@ def fit_table(
         "neighbors": neighbors,
         "max_records_per_person": schema.max_records_per_person,
         "compute_budget": compute_budget,
-        # A file of weights has no place for a map of rows.
-        "whitening": "never",
         "random_state": seed,
         "safe_noise": safe_noise,
+        "scratch": scratch,
+        "engine": engine,
         "verbose": int(verbose),
     }
     score = None
@@ -259,15 +274,7 @@ def fit_table(
     # A ledger in force pays for the model and its score before the training starts.
     with nullcontext() if score is None else released_with(score.released_with):
         estimator, told = _fitted(kind, rest, schema, options)
-    bounds = schema.target.bounds
-    found = TableModel(
-        kind=kind,
-        schema=schema,
-        weights=np.atleast_2d(estimator.coef_),
-        intercepts=np.atleast_1d(estimator.intercept_).astype(float),
-        data_norm=estimator.plan_.data_norm,
-        classes=None if bounds is not None else tuple(map(str, estimator.classes_)),
-    )
+    found = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
         claim = estimator.plan_.gradients
@@ -275,7 +282,9 @@ def fit_table(
     return Release(found, estimator.certificate_, estimator.plan_, evaluation, told)
 
 
-def _fitted(kind: str, table: Table, schema: Schema, options: Any) -> tuple[Any, tuple[str, ...]]:
+def _fitted(
+    kind: str, table: Table | TableFiles, schema: Schema, options: Any
+) -> tuple[Any, tuple[str, ...]]:
     """Return the fitted estimator, and what it warned of."""
     from dplateau.estimators.models import MODELS
 
@@ -284,13 +293,39 @@ def _fitted(kind: str, table: Table, schema: Schema, options: Any) -> tuple[Any,
         options["target_bound"] = (target.bounds.low, target.bounds.high)
     else:
         options["classes"] = None if target.classes is None else list(target.classes)
-    features, targets = encode_features(table, schema), encode_target(table, schema)
+    features: Any
+    targets: Any
+    if isinstance(table, TableFiles):
+        features, targets = table.source(schema), None
+    else:
+        features, targets = encode_features(table, schema), encode_target(table, schema)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         estimator = MODELS[kind](**options).fit(features, targets)
     ours = (PrivacyLeakWarning, PoorPlanWarning)
     told = tuple(str(w.message) for w in caught if issubclass(w.category, ours))
     return estimator, told
+
+
+def released_model(kind: str, schema: Schema, estimator: Any) -> TableModel:
+    """Return what a fitted estimator releases, as a model of the table's own columns."""
+    coef, intercept = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
+    row_map = estimator.row_map_
+    if row_map.bend is not None:
+        coef = np.vstack([coef, estimator.coef_beyond_])
+        intercept = np.append(intercept, estimator.intercept_beyond_)
+    numbers = schema.target.bounds is not None
+    return TableModel(
+        kind=kind,
+        schema=schema,
+        weights=coef,
+        intercepts=intercept.astype(float),
+        data_norm=row_map.data_norm,
+        classes=None if numbers else tuple(map(str, estimator.classes_)),
+        constant=row_map.intercept if row_map.whitening else 0.0,
+        whitening=tuple(one.matrix for one in row_map.whitening),
+        bend=row_map.bend,
+    )
 
 
 def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
@@ -313,10 +348,10 @@ def held_out(n: int, randomness: Randomness) -> BoolArray:
             return chosen
 
 
-def together(model: Certificate, score: Certificate) -> Composition:
+def together(model: Part, score: Certificate) -> Composition:
     """Return the claim about a model and its score: the worse of both if a person has one row."""
-    records: Records = "disjoint" if model.run.group_size == 1 else "same"
-    return compose([model, score], model.claimed_delta, records=records)
+    records: Records = "disjoint" if score.run.group_size == 1 else "same"
+    return compose([model, score], score.claimed_delta, records=records)
 
 
 @dataclass(frozen=True)
@@ -371,8 +406,10 @@ class NoisyScore:
 
     def released_with(self, model: Part) -> Part:
         """Return what a model costs together with this score."""
-        assert isinstance(model, Certificate)
-        return together(model, self.certificate(model))
+        # Of a whitened model any part will do: all have the neighbors and the delta of the whole.
+        one = model.certificates[0] if isinstance(model, Composition) else model
+        assert isinstance(one, Certificate)
+        return together(model, self.certificate(one))
 
 
 def evaluated(

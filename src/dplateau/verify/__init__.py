@@ -1,8 +1,8 @@
 """A second derivation of every claim, written apart from the code that makes claims."""
 
-from dplateau.verify.mixing import MixingVerification, verify_mixing
+from dplateau.verify.mixing import verify_mixing
 from dplateau.verify.reading import read_certificate
-from dplateau.verify.report import Check, Verification
+from dplateau.verify.report import Check, MixingVerification, Verification
 from dplateau.verify.verdict import verify
 
 __all__ = [

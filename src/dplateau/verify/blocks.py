@@ -17,14 +17,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from dplateau.algorithms import Poisson, Run
 from dplateau.ground.types import FloatArray
 from dplateau.verify import reading
-from dplateau.verify.claims import COMPOSED, Case, Derived, rows_epsilon
+from dplateau.verify.claims import Case, Derived, product_derived
 from dplateau.verify.coins import (
     Coins,
     SmoothedCoins,
@@ -38,29 +37,31 @@ from dplateau.verify.facts import (
     Blocks,
     binomial_tail,
     blocks_of,
-    require_sampled,
+    fewer_uses,
+    joined,
+    largest_share,
+    least_share,
+    require_batches,
+    require_hidden,
+    require_neighbors,
     stages,
     together,
 )
 from dplateau.verify.pairs import BlockPair, GaussianPair, LossPair, SampledPair
+from dplateau.verify.precise import MP, Precise, up
 from dplateau.verify.walks import StepLosses
 
-_FIELDS = {"losses", "batch_cap", "batch_floor", "single_steps", "edges", "extra_delta"}
 _MOST_BLOCKS = 200
-_MOST_STRETCHES = 10**6
+_MOST_STRETCHES = 10**5
 _MOST_RECORDS_OF_A_GROUP = 50
-# Claims may round the laws of uses up further than is done here.
-_EXCESS = 0.1
 # Values of M that are written out one by one.
 _FEW = 1500
 # Coins told apart in one block.
 _GROUPS = 4000
-# Single steps of different sizes that are composed each on its own.
-_MOST_SINGLES = 150
 # Logarithms of products beyond this are not followed.
 _LARGEST_LOG = 300.0
-# Rounding of weights, far above that of the arithmetic.
-_UP = 1 + 1e-12
+# Rounding of weights, far above that of the arithmetic, and of a logarithm, for each of its size.
+_UP, _OF_LOG = 1 + 1e-12, 1e-15
 # Losses rarer than this share of delta are not told apart.
 _RAREST_SHARE = 1e-7
 
@@ -105,25 +106,21 @@ def poisson_blocks_replace(case: Case) -> Derived:
 
 def require_poisson(case: Case, neighbors: str) -> None:
     """Require a hidden-state run on Poisson batches with such neighbors."""
-    require_sampled(case, "poisson", neighbors, own_rates=True)
+    require_hidden(case.run, case.ledger, own_rates=True)
+    require_batches(case.run, case.ledger, Poisson)
+    require_neighbors(case.run, case.ledger, neighbors)
 
 
-def parts_of(case: Case) -> tuple[list[Parts], float]:
+def parts_of(case: Case) -> tuple[list[Parts], Precise]:
     """Return the pairs of the witness's blocks for every split of a group, and what caps cost.
 
     A split says how many records only the one and only the other run has; of replaced records
     both runs have all.
     """
-    run = case.run
-    unknown = sorted(set(case.witness) - _FIELDS)
-    case.ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
-    stretches, extra = stretches_of(case, run)
-    edges = require_edges(case, run.steps)
-    rarest = rarest_chance(case)
-    found = [
-        block_parts(stretches, edges, split, run.diameter, rarest) for split in require_splits(case)
-    ]
-    return found, extra
+    stretches, extra = stretches_of(case)
+    edges, diameter, rarest = require_edges(case), case.run.diameter, rarest_chance(case)
+    splits = require_splits(case)
+    return [block_parts(stretches, edges, split, diameter, rarest) for split in splits], extra
 
 
 def require_splits(case: Case) -> list[tuple[int, int]]:
@@ -138,13 +135,18 @@ def require_splits(case: Case) -> list[tuple[int, int]]:
 
 def rarest_chance(case: Case) -> float:
     """Return the chance below which losses are not told apart."""
-    return _RAREST_SHARE * case.delta
+    return _RAREST_SHARE * float(case.delta)
 
 
-def worst_split(case: Case, splits: list[Parts], extra: float) -> Derived:
+def worst_split(case: Case, splits: list[Parts], extra: Precise) -> Derived:
     """Return the largest epsilon of the products, one for each split."""
-    found = [parts_epsilon(parts, extra, case.epsilon, case.delta) for parts in splits]
-    worst = replace(max(found, key=lambda derived: derived.epsilon), excess=_EXCESS)
+    found = [
+        product_derived(case, Rows.product(parts, extra))
+        if parts
+        else Derived(0.0, "nothing is left of any use")
+        for parts in splits
+    ]
+    worst = max(found, key=lambda derived: derived.epsilon)
     if len(found) == 1:
         return worst
     # No split need be the worst one everywhere.
@@ -152,7 +154,7 @@ def worst_split(case: Case, splits: list[Parts], extra: float) -> Derived:
 
     def near(epsilon: float, delta: float) -> Curve:
         curves = [one(epsilon, delta) for one in nears]
-        return lambda eps: max((curve(eps) for curve in curves), default=extra)
+        return lambda eps: max((curve(eps) for curve in curves), default=up(extra))
 
     return replace(worst, rows=None, near=near)
 
@@ -160,23 +162,22 @@ def worst_split(case: Case, splits: list[Parts], extra: float) -> Derived:
 # --- the run, by lag -----------------------------------------------------------------------------
 
 
-def stretches_of(case: Case, run: Run) -> tuple[list[Stretch], float]:
+def stretches_of(case: Case) -> tuple[list[Stretch], Precise]:
     """Return the steps from the last one back, and the chance that some batch breaks its limits."""
+    run = case.run
     assert isinstance(run.batches, Poisson)
     rates = blocks_of(run.batches.rate, run.steps)
-    low, high, extra = _require_limits(case, run, rates)
+    least, most, extra = _require_limits(case, rates)
     assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, low / run.batch_size, high / run.batch_size)
+    maps = StepLosses(run.loss, run.l2, least, most)
     losses = reading.word(case.witness, "losses")
     logs: dict[float, float] = {}
     found: list[Stretch] = []
     first, log_product = 0, 0.0
     for eta, nu, rate, count in _steps_back(run, rates):
         if eta not in logs:
-            modulus = maps.modulus(losses, eta, case.ledger)
-            case.ledger.require("linear modulus", modulus.jump == 0, f"{losses!r}")
             # A larger constant is a Lipschitz constant too: rounded up once, used everywhere.
-            slope = modulus.slope
+            slope = maps.slope(losses, eta, case.ledger)
             logs[eta] = math.log(slope) + 4e-16 if slope > 0 else -math.inf
         reach = eta * run.loss.lipschitz / run.batch_size
         found.append(Stretch(first, count, reach, nu, rate, logs[eta], log_product))
@@ -195,48 +196,42 @@ def _steps_back(run: Run, rates: Blocks) -> Iterator[tuple[float, float, float, 
         yield stage.eta, stage.nu, rate, count
 
 
-def _require_limits(case: Case, run: Run, rates: Blocks) -> tuple[int, int, float]:
-    """Return how few and how many common records a batch has, and the chance of other batches.
+def _require_limits(case: Case, rates: Blocks) -> tuple[float, float, Precise]:
+    """Return the least and largest share of common records in a batch, and the chance of others.
 
     The common batch is drawn from the records that both runs have.
     """
-    witness, ledger = case.witness, case.ledger
+    run, witness, ledger = case.run, case.witness, case.ledger
     cap, floor = reading.whole(witness, "batch_cap"), reading.whole(witness, "batch_floor")
     common = run.n - run.group_size
     ledger.require("batch limits", floor <= cap, f"between {floor} and {cap} records")
-    chance = 0.0
-    for rate, steps in _merged(rates):
-        chance += steps * binomial_tail(cap, common, rate)
+    # Fewer than ``floor`` in means more than ``common - floor`` out.
+    out = common - floor
+    chances = []
+    for rate, steps in joined(rates):
+        chances.append(steps * binomial_tail(cap, common, rate))
         if floor > 0:
-            # Fewer than ``floor`` in means more than ``common - floor`` out.
-            out = common - floor
-            chance += steps * (binomial_tail(out, common, 1 - rate) if out >= 0 else 1.0)
-    stored = reading.number(witness, "extra_delta")
-    detail = f"stored {stored:.9g}, derived {chance:.9g}"
-    ledger.require("batches beyond their limits", stored >= chance * (1 - 1e-9), detail)
-    extra = max(chance * _UP, stored)
-    ledger.require("batch limits", extra < case.delta, f"broken with chance {extra:.3g}")
-    return floor, cap, extra
+            outside = math.nextafter(1 - rate, 1.0)
+            chances.append(steps * (binomial_tail(out, common, outside) if out >= 0 else MP.one))
+    extra = MP.fsum(chances)
+    detail = f"broken with chance {float(extra):.3g}"
+    ledger.require("batch limits", extra < case.delta, detail)
+    return least_share(run, floor, used=False), largest_share(run, cap), extra
 
 
-def _merged(rates: Blocks) -> list[tuple[float, int]]:
-    found: dict[float, int] = {}
-    for rate, steps in rates:
-        found[rate] = found.get(rate, 0) + steps
-    return list(found.items())
-
-
-def require_edges(case: Case, steps: int) -> Edges:
+def require_edges(case: Case) -> Edges:
     """Read the edges: rising, causal, every use in one block."""
-    witness, ledger = case.witness, case.ledger
+    witness, ledger, steps = case.witness, case.ledger, case.run.steps
     singles = reading.whole(witness, "single_steps")
     ledger.require("single steps", singles <= steps, f"{singles} of {steps} steps")
-    rows = reading.rows(witness, "edges")
+    rows = reading.tuples(reading.entry(witness, "edges"), "edges", ("noise lag", "use lag"))
     ledger.require("edges", len(rows) <= _MOST_BLOCKS, f"{len(rows)} of at most {_MOST_BLOCKS}")
-    pairs = [_edge(item, i) for i, item in enumerate(rows)]
-    noise, uses = tuple(a for a, _ in pairs), tuple(last for _, last in pairs)
+    noise, uses = (
+        tuple(reading.as_whole(item[k], f"edges[{i}][{k}]") for i, item in enumerate(rows))
+        for k in (0, 1)
+    )
     begins = noise[0] == uses[0] == singles
-    ledger.require("first edge", begins, f"{pairs[0]} after {singles} single steps")
+    ledger.require("first edge", begins, f"{rows[0]} after {singles} single steps")
     rising = all(a < b for edge in (noise, uses) for a, b in pairwise(edge))
     ledger.require("rising edges", rising, "noise and uses, each in one block")
     ledger.require("last edge", uses[-1] == steps, f"uses up to lag {uses[-1]} of {steps} steps")
@@ -245,13 +240,6 @@ def require_edges(case: Case, steps: int) -> Edges:
         detail = f"block {i}: noise up to lag {end - 1} hides uses from lag {use} on"
         ledger.require("causality", end - 1 <= use, detail)
     return Edges(singles, noise, uses)
-
-
-def _edge(item: Any, place: int) -> tuple[int, int]:
-    if not isinstance(item, list) or len(item) != 2:
-        raise reading.Malformed(f"edges[{place}] must be [noise lag, use lag]; it is {item!r}")
-    found = [reading.as_whole(value, f"edges[{place}][{k}]") for k, value in enumerate(item)]
-    return found[0], found[1]
 
 
 # --- one block -----------------------------------------------------------------------------------
@@ -283,7 +271,9 @@ def noise_size(stretches: list[Stretch], first: int, end: int, log_unit: float) 
             # Noise of steps from which distances grow beyond all numbers may be left out.
             exponent = min(count * ratio, _LARGEST_LOG)
             squares = math.expm1(exponent) / math.expm1(ratio)
-        grown = min(log - log_unit, _LARGEST_LOG / 2)
+        if log == -math.inf:
+            break
+        grown = min(log - log_unit, _LARGEST_LOG / 2) - _OF_LOG * (abs(log) + abs(log_unit))
         total += (stretch.nu * math.exp(grown)) ** 2 * squares
     return math.sqrt(total) / _UP
 
@@ -298,7 +288,9 @@ def uses_of(
     parts: list[tuple[FloatArray, FloatArray, FloatArray]] = []
     offset = 0.0
     for stretch, log, count in _pieces(stretches, first, end):
-        log = log - log_unit + math.log(stretch.reach * _UP)
+        if log == -math.inf:
+            break  # nothing is left of these uses, nor of older ones
+        log += _OF_LOG * (abs(log) + abs(log_unit)) - log_unit + math.log(stretch.reach * _UP)
         if stretch.log_c > 0:
             # Older uses weigh more: those beyond the most are alike.
             within = (
@@ -321,6 +313,8 @@ def uses_of(
         weights = np.minimum(math.exp(log) * weights, most)
         parts.append((weights, np.full(weights.size, stretch.rate), counts))
         offset += math.exp(log) * rest
+    if not parts:
+        return None
     weights, rates, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     heavy = weights > 0
     if not heavy.any():
@@ -374,18 +368,9 @@ def block_parts(
     rarest: float,
 ) -> Parts:
     """Return the pairs of (records here, records there) with these edges."""
-    parts = _single_pairs(stretches, edges.singles, split, rarest)
-    parts += [(pair, 1) for pair in _block_pairs(stretches, edges, split, diameter, rarest)]
-    return [(pair, count) for pair, count in parts if pair is not None]
-
-
-def parts_epsilon(parts: Parts, extra: float, claimed: float, delta: float) -> Derived:
-    """Return the epsilon of a product of pairs, beside a chance of failing."""
-    if not parts:
-        return Derived(0.0 if extra <= delta else math.inf, COMPOSED, "nothing is left of any use")
-    counts = np.array([[float(count) for _, count in parts]])
-    rows = Rows(tuple(pair for pair, _ in parts), counts, (1.0,), extra)
-    return rows_epsilon(rows, claimed, delta)
+    found = _block_pairs(stretches, edges, split, diameter, rarest)
+    blocks = [(pair, 1) for pair in found if pair is not None]
+    return _single_pairs(stretches, edges.singles, split, rarest) + blocks
 
 
 def _block_pairs(
@@ -406,7 +391,10 @@ def _block_pairs(
         cap = math.inf
         # Both runs lie in the domain after the last use of the oldest block.
         if i == last and noise[1] <= uses[0] and math.isfinite(diameter):
-            cap = diameter * math.exp(_log_product(stretches, uses[0]) - unit) * _UP / size
+            log = _log_product(stretches, uses[0])
+            if log - unit < _LARGEST_LOG:
+                grown = log - unit + (_OF_LOG * (abs(log) + abs(unit)) if log > -math.inf else 0.0)
+                cap = diameter * math.exp(grown) * _UP / size
         coins = uses_of(stretches, uses[0], uses[1], unit, cap * size)
         yield None if coins is None else coin_pair(coins.scaled(_UP / size), split, cap, rarest)
 
@@ -432,35 +420,18 @@ def coin_pair(coins: Coins, split: tuple[int, int], cap: float, rarest: float) -
 
 def _single_pairs(
     stretches: list[Stretch], singles: int, split: tuple[int, int], rarest: float
-) -> list[tuple[LossPair | None, int]]:
+) -> list[tuple[LossPair, int]]:
     """Return the pairs of steps whose own noise hides their own use, equal ones together."""
     counted: dict[tuple[float, float], int] = {}
     for stretch, log, count in _pieces(stretches, 0, singles):
         alive = 0 if math.isinf(log) else 1 if math.isinf(stretch.log_c) else count
         size = (stretch.reach / stretch.nu * _UP, stretch.rate)
         counted[size] = counted.get(size, 0) + alive
-    if len(counted) > _MOST_SINGLES:
-        counted = _rounded_up(counted)
     return [
         (single_pair(size, rate, split, rarest), count)
-        for (size, rate), count in counted.items()
+        for (size, rate), count in fewer_uses(counted).items()
         if count
     ]
-
-
-def _rounded_up(counted: dict[tuple[float, float], int]) -> dict[tuple[float, float], int]:
-    """Round sizes and rates up to powers of 1.0005, and further until they are few."""
-    ratio = 5e-4
-    while True:
-        found: dict[tuple[float, float], int] = {}
-        for (size, rate), count in counted.items():
-            up = math.exp(math.ceil(math.log(size) / ratio) * ratio)
-            likelier = min(1.0, math.exp(math.ceil(math.log(rate) / ratio) * ratio))
-            key = (max(size, up), max(rate, likelier))
-            found[key] = found.get(key, 0) + count
-        if len(found) <= _MOST_SINGLES:
-            return found
-        ratio *= 1.4
 
 
 def single_pair(size: float, rate: float, split: tuple[int, int], rarest: float) -> LossPair:

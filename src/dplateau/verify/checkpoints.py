@@ -8,10 +8,12 @@ common start, of which the last iterate leaves, and whatever dominates the stret
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
+
+import numpy as np
 
 from dplateau.algorithms import (
     Checkpoints,
@@ -23,22 +25,19 @@ from dplateau.algorithms import (
     Run,
     Schedule,
 )
-from dplateau.verify import blocks, iteration, reading
-from dplateau.verify.claims import CLOSED, Case, Derived, Theorem, gaussian_derived
-from dplateau.verify.facts import batches_per_epoch, blocks_of, require_contraction
-from dplateau.verify.precise import epsilon_at, mixture
+from dplateau.verify import blocks, iteration, ordered, reading
+from dplateau.verify.claims import ROUNDED, Case, Derived, Theorem, gaussian_derived
+from dplateau.verify.facts import batches_per_epoch, blocks_of, require_batches, require_plain
+from dplateau.verify.precise import MP, Precise
 from dplateau.verify.report import Ledger
 
 _MOST_RELEASES = 10**6
-# A walk that is longer than this in (steps) x (positions) is not attempted.
-_MOST_WORK = 2 * 10**9
-_ROUNDING = 1e-11
 _FULL_BATCH: dict[str, Theorem] = {
     "gd_contraction": iteration.gd_contraction,
     "gd_bounded": iteration.gd_bounded,
     "modulus": iteration.modulus,
 }
-_POISSON = {"add_remove": "poisson_blocks", "replace": "poisson_blocks_replace"}
+_POISSON: dict[str, str] = {"add_remove": "poisson_blocks", "replace": "poisson_blocks_replace"}
 
 
 @dataclass(frozen=True)
@@ -52,8 +51,7 @@ class Stretch:
 
 def checkpoints_full_batch(case: Case) -> Derived:
     """Derive full batches: the squared mu of all stretches add up."""
-    about = f"the theorem is about full batches; this is {case.run.kind}"
-    case.ledger.require("algorithm", isinstance(case.run.batches, FullBatch), about)
+    require_batches(case.run, case.ledger, FullBatch)
     name = reading.word(case.witness, "bound")
     case.ledger.require("bound of a stretch", name in _FULL_BATCH, f"{name!r}")
     squares = []
@@ -61,18 +59,17 @@ def checkpoints_full_batch(case: Case) -> Derived:
         mu = _FULL_BATCH[name](alone).mu
         assert mu is not None
         squares.append(one.count * mu**2)
-    return gaussian_derived(math.sqrt(math.fsum(squares)) * (1 + _ROUNDING), case.delta)
+    return gaussian_derived(math.sqrt(math.fsum(squares)), case.delta)
 
 
 def checkpoints_poisson(case: Case) -> Derived:
     """Derive Poisson batches: the blocks of all stretches in one product, for each split."""
-    about = f"the theorem is about Poisson batches; this is {case.run.described}"
-    case.ledger.require("algorithm", isinstance(case.run.batches, Poisson), about)
+    require_batches(case.run, case.ledger, Poisson)
     name = reading.word(case.witness, "bound")
     fits = name == _POISSON[case.run.neighbors]
     case.ledger.require("bound of a stretch", fits, f"{name!r} for {case.run.neighbors!r}")
     splits: list[blocks.Parts] = []
-    failing = 0.0
+    failing = MP.zero
     for one, alone in _stretch_cases(case):
         blocks.require_poisson(alone, case.run.neighbors)
         found, extra = blocks.parts_of(alone)
@@ -81,51 +78,39 @@ def checkpoints_poisson(case: Case) -> Derived:
             total += [(pair, count * one.count) for pair, count in parts]
         # All batches of the run are conditioned on at once: the chances of a bad one add up.
         failing += one.count * extra
-    return blocks.worst_split(case, splits, failing * (1 + 1e-12))
+    detail = f"broken with chance {float(failing):.3g}"
+    case.ledger.require("batch limits", failing < case.delta, detail)
+    return blocks.worst_split(case, splits, failing)
 
 
 def checkpoints_ordered(case: Case) -> Derived:
     """Derive batches in order: the sum over the stretches of the record that is exposed most."""
-    worst = max(_costs(case))
-    stored = reading.number(case.witness, "sum_of_squares")
-    case.ledger.agree("sum of squares", stored, worst)
-    return gaussian_derived(math.sqrt(worst) * (1 + _ROUNDING), case.delta)
+    return gaussian_derived(math.sqrt(max(_costs(case))), case.delta)
 
 
 def checkpoints_shuffled(case: Case) -> Derived:
-    """Derive one secret order: the average over positions of what all stretches cost together."""
-    run, ledger = case.run, case.ledger
-    kept = isinstance(run.batches, Cyclic) and run.batches.order == "shuffle_once"
-    ledger.require("order", kept, f"one random order that is kept; this is {run.described}")
-    costs = _costs(case)
-    levels, shares = (reading.numbers(case.witness, name) for name in ("levels", "shares"))
-    sensible = len(levels) == len(shares) and min(shares) >= 0 and min(levels) >= 0
-    ledger.require("levels", sensible, f"{len(levels)} levels, {len(shares)} shares")
-    _require_domination(case, costs, list(zip(levels, shares, strict=True)))
-    mus = [math.sqrt(level) * (1 + _ROUNDING) for level in levels]
-    curve = mixture(shares, mus)
-    epsilon = epsilon_at(curve, case.delta, case.epsilon)
-    how = f"average of {len(mus)} Gaussian curves, fifty digits"
-    return Derived(float(epsilon), CLOSED, how, near=lambda *_: lambda eps: float(curve(eps)))
+    """Derive one secret order: the average over positions of what all stretches cost together.
 
-
-def _require_domination(case: Case, costs: list[float], levels: list[tuple[float, float]]) -> None:
-    """Require that for every cost no more records have it than are charged as much."""
-    run, size = case.run, int(case.run.batch_size)
-    records = [min(size, run.n - place * size) for place in range(len(costs))]
-    count = 0
-    rows = sorted(zip(costs, records, strict=True), reverse=True)
-    charged = sorted(levels, reverse=True)
-    covered, k = 0.0, 0
-    for i, (cost, number) in enumerate(rows):
-        count += number
-        if i + 1 < len(rows) and rows[i + 1][0] == cost:
-            continue
-        while k < len(charged) and charged[k][0] >= cost:
-            covered += charged[k][1]
-            k += 1
-        detail = f"{count} of {run.n} records cost {cost:.9g} or more; charged is {covered:.9g}"
-        case.ledger.require("levels cover the positions", covered * run.n >= count, detail)
+    Of the witness only the shares of records that are averaged together are read: the most exposed
+    ones first, each group charged as its worst, and whoever is in no group as the last one.
+    """
+    run, order = case.run, iteration.order_of(case.run)
+    case.ledger.require("order", order == "shuffle_once", f"this is {run.described}")
+    size, costs = int(run.batch_size), _costs(case)
+    charged = reading.numbers(case.witness, "shares", most=500)
+    # Shares are rounded up: a group ends with the record that nearly fills it.
+    edges = [share * run.n * (1 - 1e-9) for share in accumulate(charged)]
+    weights: list[Precise] = [MP.zero] * len(charged)
+    levels = [0.0] * len(charged)
+    group, seen = 0, 0
+    for cost, place in sorted(((cost, -place) for place, cost in enumerate(costs)), reverse=True):
+        records = min(size, run.n + place * size)
+        while group + 1 < len(edges) and seen >= edges[group]:
+            group += 1
+        weights[group] += MP.mpf(records) / run.n
+        levels[group] = max(levels[group], cost)
+        seen += records
+    return ordered.mixture_derived(case, weights, levels)
 
 
 # --- the stretches -------------------------------------------------------------------------------
@@ -182,13 +167,7 @@ def _stretch_cases(case: Case) -> Iterator[tuple[Stretch, Case]]:
     rows = reading.rows(case.witness, "stretches")
     ledger.require("stretches", len(rows) == len(stretches), f"{len(rows)} of {len(stretches)}")
     for i, (one, row) in enumerate(zip(stretches, rows, strict=True)):
-        if not isinstance(row, dict):
-            raise reading.Malformed(f"stretches[{i}] must be an object")
-        derived = {"start": one.start, "length": one.stop - one.start, "count": one.count}
-        for name, value in derived.items():
-            stored = reading.whole(row, name)
-            ledger.require(f"{name}[{i}]", stored == value, f"stored {stored}, derived {value}")
-        witness = reading.record(row, "witness")
+        witness = reading.record(reading.as_record(row, f"stretches[{i}]"), "witness")
         yield one, replace(case, run=_alone(run, one), witness=witness)
 
 
@@ -221,50 +200,27 @@ def _between(schedule: Schedule, start: int, stop: int) -> Iterator[tuple[float,
 def _costs(case: Case) -> list[float]:
     """Return for every position the sum over the stretches of its sum of squares."""
     run, ledger = case.run, case.ledger
-    ordered = isinstance(run.batches, Cyclic | OnePass)
-    ledger.require("algorithm", ordered, f"the records are taken in order; this is {run.kind}")
+    require_batches(run, ledger, Cyclic, OnePass)
+    require_plain(run, ledger, averaged=True)
+    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
+    losses = iteration.contractive_losses(case)
     length = batches_per_epoch(run)
     stretches = _stretches(run, ledger, length)
-    _require_contractive(case)
-    losses = reading.word(case.witness, "losses")
-    fits = losses == iteration.contractive_class(run) and case.witness.get("bounded") is True
-    ledger.require("class of losses", fits, f"{losses!r}")
     starts = reading.rows(case.witness, "starts")
     ledger.require("starts", len(starts) == len(stretches), f"{len(starts)} of {len(stretches)}")
-    work = sum((one.stop - one.start) * min(length, one.stop - one.start) for one in stretches)
-    work = 0 if isinstance(run.batches, OnePass) and math.isinf(run.diameter) else work
-    ledger.require("length", work <= _MOST_WORK, f"{run.steps} steps, {length} positions")
-    steps = iteration.steps_of(case, losses)
-    shuffled = isinstance(run.batches, Cyclic) and run.batches.order == "reshuffle"
-    walk: Callable[[iteration.Steps, list[int], float], list[float]] = iteration.kept_costs
+    positions = [min(length, one.stop - one.start) for one in stretches]
+    work = sum((one.stop - one.start) * n for one, n in zip(stretches, positions, strict=True))
+    iteration.require_short(case, -(-work // run.steps))
+    shuffled = iteration.order_of(run) == "reshuffle"
     if shuffled:
         inside = any(one.start % length or one.stop % length for one in stretches)
         ledger.require("whole epochs", not inside, "reshuffled runs release between epochs")
-        walk = iteration.reshuffled_costs
-    total = [0.0] * min(length, run.steps)
+    steps = ordered.steps_of(case, losses)
+    total = np.zeros(min(length, run.steps))
     for one, stored in zip(stretches, starts, strict=True):
-        part = _part(steps, one)
-        count = min(length, one.stop - one.start)
-        begin = iteration.read_starts(replace(case, witness={"starts": stored}), count)
-        found = walk(part, begin, run.diameter)
-        ledger.require("starts", len(found) == count, "every program begins inside its stretch")
-        for place, cost in enumerate(found):
-            # Each stretch of a reshuffled run has its own worst record.
-            here = place if shuffled else (one.start + place) % length
-            total[here] += one.count * (max(found) if shuffled else cost)
-    return total
-
-
-def _require_contractive(case: Case) -> None:
-    run, ledger = case.run, case.ledger
-    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
-    ledger.require("learning rate", run.learning_rate is not None, "the theorem needs it")
-    known = run.loss is not None and math.isfinite(run.loss.lipschitz)
-    ledger.require("geometry", known, "the loss's Lipschitz constant must be known")
-    require_contraction(run, 1.0, ledger)
-
-
-def _part(steps: iteration.Steps, stretch: Stretch) -> iteration.Steps:
-    inside = slice(stretch.start, stretch.stop)
-    rows = (steps.others, steps.own, steps.reach, steps.nu)
-    return iteration.Steps(steps.length, *(row[inside] for row in rows))
+        found = ordered.costs_of(case, steps.between(one.start, one.stop), {"starts": stored})
+        if shuffled:
+            total += one.count * max(found)  # each stretch has its own worst record
+        else:
+            total[(one.start + np.arange(len(found))) % length] += one.count * np.array(found)
+    return [cost * ROUNDED for cost in total.tolist()]

@@ -1,14 +1,14 @@
-"""Laws of weighted coins plus standard normal noise: densities and both tails, on any points.
+"""Sums of weighted coins: how far a record's uses may have moved a run.
+
+With standard normal noise added, their densities and both tails are given on any points.
 
 Few coins are enumerated. Many coins are inverted from their characteristic function, which the
 noise makes fall like a Gaussian, so that the trapezoid rule is exact up to rounding (no coin is
 moved to a grid). Laws are tilted by e^(tilt y) first, so that rare values keep their digits: what
 rounding can add is stated beside every value and never left out.
 
-Upper bounds on the tails of a sum of weighted coins, any weights, by a tree of convolutions.
-
-Weights are rounded up to a grid, coins of equal rounded weight are one binomial law, and the laws
-are added up in pairs. What lies beyond the grid is counted as larger than everything on it.
+Without noise, weights are rounded up to a grid, coins of equal rounded weight are one binomial law,
+and the laws are added up in pairs. What lies beyond the grid counts as larger than all on it.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from dplateau.ground.types import FloatArray
 _WINDOW = 45.0
 # Where the noise's own law and its characteristic function are below 1e-19.
 _NOISE_REACH, _LAST_FREQUENCY = 9.5, 9.4
-_ROUNDING = 2e-14
+# What a sum of so many waves loses at most, and what each wave's angle adds to that.
+_ROUNDING, _OF_ANGLE = 2e-14, 4e-16
 _WIDEST = 1500.0
 _MOST_TERMS = 5e7
 _CHUNK = 1_000_000
 # Cells of noise below a cap, and points per cell.
 _CELLS, _FINER = 500, 4
 _TERMS_BELOW_A_CAP = 8e6
-# Up to so many uses on average, below a cap, each is rounded up to a grid of its own.
-_FEW_USES, _LATTICE, _MERGED = 12.0, 4800, 4
+# Up to so many uses on average, below a cap, each is rounded up to a grid, whose cells are merged.
+_FEW_USES, _CELLS_PER_USE, _MOST_LATTICE, _ATOMS = 200.0, 1200, 60000, 1200
 # A law that is below its cap with a chance of e^-7 counts as never below it.
 _UNLIKELY = 7.0
 
@@ -50,6 +51,10 @@ class Tails:
     log_density: FloatArray
     upper_error: FloatArray
     lower_error: FloatArray
+
+    def reflected(self) -> Tails:
+        """Return the tails of -Y at -y."""
+        return Tails(self.lower, self.upper, self.log_density, self.lower_error, self.upper_error)
 
 
 class SmoothedLaw(Protocol):
@@ -80,7 +85,7 @@ class Atoms:
             lower += masses @ special.ndtr(gaps)
             density += masses @ np.exp(-(gaps**2) / 2)
         log_density = np.log(np.maximum(density, 1e-300)) - math.log(math.sqrt(2 * math.pi))
-        return Tails(upper, lower, log_density, 1e-15 * upper, 1e-15 * lower)
+        return Tails(upper, lower, log_density, 1e-14 * upper, 1e-14 * lower)
 
     def reach(self, mass: float) -> tuple[float, float]:
         """Leave out atoms of less than half the mass, and as much of the noise."""
@@ -112,6 +117,12 @@ class Coins:
     def most(self) -> float:
         """Return the largest value of M."""
         return self.offset + float(self.weights @ self.counts)
+
+    @property
+    def most_of_mean(self) -> float:
+        """Return the mean of M, and some deviations: what a wave turns by, per frequency."""
+        mean = self.offset + float(self.counts @ (self.rates * self.weights))
+        return mean + 10 * self.deviation(0.0)
 
     def log_moment(self, tilt: float) -> float:
         """Return log E e^(tilt M)."""
@@ -268,7 +279,8 @@ class SmoothedCoins:
             mass, density = tilted.tail_and_density(y[here])
             tail[here] = np.clip(np.exp(sizes[k, here]) * mass, 0.0, 1.0)
             log_density[here] = np.log(np.maximum(density, 1e-18)) + sizes[k, here]
-        error = np.minimum(_ROUNDING * np.exp(np.minimum(sizes.min(axis=0), 50.0)), 1.0)
+        lost = _ROUNDING + _OF_ANGLE * _LAST_FREQUENCY * self.coins.most_of_mean
+        error = np.minimum(lost * np.exp(np.minimum(sizes.min(axis=0), 50.0)), 1.0)
         return tail, error, log_density
 
     def reach(self, mass: float) -> tuple[float, float]:
@@ -332,31 +344,42 @@ def capped_atoms(coins: Coins, cap: float) -> Atoms | None:
     points, tails = points[chosen], (np.exp(moment - tilt * points) * tails)[chosen]
     inside = (points >= low) & (points <= cap)
     points, tails = points[inside], tails[inside]
-    falling = np.clip(np.maximum.accumulate(tails[::-1])[::-1] + 1e-13, 0.0, 1.0)
+    # The chances under the tilt are known to a few roundings of one.
+    lost = (_ROUNDING + _OF_ANGLE * frequencies[-1] * end) * np.exp(moment - tilt * points)
+    falling = np.clip(np.maximum.accumulate((tails + lost)[::-1])[::-1], 0.0, 1.0)
     masses = np.r_[1 - falling[0], falling[:-1] - falling[1:], falling[-1]]
     masses[-1] += float(special.ndtr(-7.0))
     return Atoms(np.r_[points, cap], masses)
 
 
 def _lattice_atoms(coins: Coins, cap: float) -> Atoms:
-    """Return the law of a few uses below a cap, each rounded up to a grid: all terms positive."""
-    cell = cap / _LATTICE
-    masses = np.zeros(_LATTICE + 1)
-    masses[min(_LATTICE, math.ceil(coins.offset / cell))] = 1.0
-    for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
-        jump = math.ceil(float(weight) / cell * (1 - 1e-13))
-        heads = np.arange(min(int(count), -(-_LATTICE // jump)) + 1, dtype=np.float64)
-        chances = _binomial_at(heads, float(count), float(rate))
+    """Return the law of some uses below a cap, each rounded up to a grid: all terms positive."""
+    uses = float(coins.rates @ coins.counts)
+    merged = math.ceil(min(_CELLS_PER_USE * (uses + 1), _MOST_LATTICE) / _ATOMS)
+    size = merged * _ATOMS
+    cell = cap / size
+    # Coins that weigh less than a cell together count as thrown.
+    order = np.argsort(coins.weights)
+    dust = np.cumsum((coins.weights * coins.counts)[order]) <= cell
+    offset = coins.offset + float((coins.weights * coins.counts)[order][dust].sum())
+    masses = np.zeros(size + 1)
+    masses[min(size, math.ceil(offset / cell))] = 1.0
+    kept = order[~dust]
+    columns = (coins.weights[kept], coins.rates[kept], coins.counts[kept])
+    for weight, rate, count in zip(*(column.tolist() for column in columns), strict=True):
+        jump = min(size, math.ceil(weight / cell * (1 - 1e-13)))
+        # More heads than that are next to impossible; they count as the cap.
+        likely = math.ceil(count * rate + 10 * math.sqrt(count * rate) + 20)
+        heads = _whole_numbers(min(int(count), size // jump, likely) + 1)
+        chances = _binomial_at(heads, count, rate) * (1 - _rounding_of(count))
         moved = chances[0] * masses
         for k in range(1, heads.size):
-            if k * jump >= _LATTICE:
-                break
-            moved[k * jump :] += chances[k] * masses[: _LATTICE + 1 - k * jump]
+            moved[k * jump :] += chances[k] * masses[: size + 1 - k * jump]
         # All that is not below the cap is at the cap.
         moved[-1] = max(0.0, 1 + 1e-13 - float(moved[:-1].sum()))
         masses = moved
-    groups = masses[1:].reshape(-1, _MERGED).sum(axis=1)
-    points = cell * _MERGED * np.arange(groups.size + 1)
+    groups = masses[1:].reshape(-1, merged).sum(axis=1)
+    points = cell * merged * np.arange(groups.size + 1)
     return Atoms(points, np.r_[masses[0], groups])
 
 
@@ -378,22 +401,16 @@ def few_atoms(coins: Coins, most: int) -> Atoms | None:
         return None
     points, masses = np.array([coins.offset]), np.array([1.0])
     for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
-        heads = np.arange(int(count) + 1)
-        chances = _binomial(int(count), float(rate))
+        heads = np.arange(int(count) + 1, dtype=np.float64)
+        # More mass than one is on the safe side.
+        chances = _binomial_at(heads, float(count), float(rate)) * (1 + _rounding_of(count))
         points = np.add.outer(points, weight * heads).ravel()
         masses = np.multiply.outer(masses, chances).ravel()
     return Atoms(points, masses)
 
 
-def _binomial(count: int, rate: float) -> FloatArray:
-    if count == 1:
-        return np.array([1 - rate, rate])
-    # More mass than one is on the safe side.
-    return _binomial_at(np.arange(count + 1, dtype=np.float64), float(count), rate) * (1 + 1e-13)
-
-
 def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
-    """Return the chances of so many heads of ``count`` coins."""
+    """Return the chances of so many heads of ``count`` coins, up to ``_rounding_of(count)``."""
     ways = -math.log(count + 1) - special.betaln(count - heads + 1, heads + 1)
     found: FloatArray = np.exp(
         ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
@@ -401,10 +418,18 @@ def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
     return found
 
 
+def _rounding_of(count: float) -> float:
+    """Return how far, relatively, a chance of ``_binomial_at`` may be off: logarithms are large."""
+    return 1e-13 + 8 * _UNIT * float(special.gammaln(count + 2))
+
+
+# --- the same sum without noise, any weights, from above -----------------------------------------
+
 # Cells for each weight that is drawn: rounding up costs half a cell each time.
 _CELLS_PER_DRAW, _LEAST_CELLS, _MOST_CELLS = 1600.0, 1 << 16, 1 << 18
-# Coins that weigh less than this together, relative to the largest, count as thrown.
-_DUST = 1e-4
+# Coins that weigh less than this together, relative to the largest, count as thrown; on a grid
+# somewhat more.
+_FINEST_DUST, _DUST = 1e-12, 1e-4
 # Up to this many coins all outcomes are written out.
 _FEW = 14
 # Up to this many masses are added up one by one, which rounds by next to nothing.
@@ -425,37 +450,51 @@ class StartLaw:
         return 1.0 if place < 0 else float(self.tails[place])
 
 
-def start_law(weights: FloatArray, rate: float, older: float) -> StartLaw:
-    """Return the tails of sum_j weights[j] I_j + older, the I_j being coins of chance ``rate``."""
+def start_law(weights: FloatArray, rate: float, older: float, top: float = math.inf) -> StartLaw:
+    """Return the tails of W = sum_j weights[j] I_j + older, the I_j being coins of chance ``rate``.
+
+    They are sharp up to ``top``: one coin that weighs more than that is beyond all points.
+    """
     rising = np.sort(weights[weights > 0])
-    if rising.size <= _FEW:
-        return _few(rising, rate, older)
+    beyond = -math.expm1(np.count_nonzero(rising > top) * math.log1p(-rate)) if rate < 1 else 1.0
+    missing = beyond * (1 + 1e-12) if (rising > top).any() else 0.0
+    rising = rising[rising <= top]
     sums = np.cumsum(rising)
-    dust = int(np.searchsorted(sums, _DUST * rising[-1]))
-    dropped = float(sums[dust - 1]) if dust else 0.0
-    kept = rising[dust:]
+    for share in (_FINEST_DUST, _DUST):
+        dust = int(np.searchsorted(sums, share * float(rising[-1]))) if rising.size else 0
+        certain = older + (float(sums[dust - 1]) * (1 + 1e-12) if dust else 0.0)
+        kept = rising[dust:]
+        if kept.size <= _FEW:
+            return _few(kept, rate, certain, missing)
     # Bernstein's inequality: the sum is above ``far`` with a chance below e^-39.
     reach = 39.0 * float(kept[-1]) / 3
     spread = 78.0 * rate * (1 - rate) * float(kept @ kept)
-    far = min(float(kept.sum()), rate * float(kept.sum()) + reach + math.sqrt(reach**2 + spread))
+    likely = rate * float(kept.sum()) + reach + math.sqrt(reach**2 + spread)
+    far = min(float(kept.sum()), likely, top)
     wanted = _CELLS_PER_DRAW * (rate * kept.size + 1)
     cells = int(min(max(wanted, _LEAST_CELLS), _MOST_CELLS))
     # The largest weight, and all that equal it, lie on the grid.
     cell = float(kept[-1]) / max(1, math.floor(float(kept[-1]) * cells / far))
     places = np.ceil(kept / cell * (1 - 1e-13)).astype(np.int64)
-    law, missing = _total(places, rate, 2 * cells)
-    points = (dropped + older) * (1 + 1e-12) + np.arange(law.size, dtype=np.float64) * cell
-    return StartLaw(points, _tails(law, missing))
+    law, lost = _total(places, rate, 2 * cells)
+    points = certain * (1 + 1e-12) + np.arange(law.size, dtype=np.float64) * cell
+    return StartLaw(points, _either(missing, _tails(law, lost)))
 
 
-def _few(weights: FloatArray, rate: float, older: float) -> StartLaw:
+def _few(weights: FloatArray, rate: float, older: float, missing: float) -> StartLaw:
     """Write out all outcomes."""
     points, masses = np.array([older]), np.ones(1)
     for weight in weights.tolist():
         points = np.r_[points, points + weight]
         masses = np.r_[masses * (1 - rate), masses * rate]
     order = np.argsort(points)
-    return StartLaw(points[order] * (1 + 1e-13), _tails(masses[order], 0.0))
+    return StartLaw(points[order] * (1 + 1e-13), _either(missing, _tails(masses[order], 0.0)))
+
+
+def _either(one: float, others: FloatArray) -> FloatArray:
+    """Return the chances that one of two independent things happens, rounded up."""
+    found: FloatArray = np.minimum((one + (1 - one) * others) * (1 + 1e-15), 1.0)
+    return found
 
 
 def _tails(masses: FloatArray, missing: float) -> FloatArray:
@@ -471,31 +510,31 @@ def _total(places: npt.NDArray[np.int64], rate: float, size: int) -> tuple[Float
     That is what lies beyond, and what rounding takes off any sum of the masses.
     """
     values, repeats = np.unique(places, return_counts=True)
-    laws, beyond = [], 0.0
+    laws, beyond, rounding, transformed = [], 0.0, 0.0, 0.0
     for value, count in zip(values.tolist(), repeats.tolist(), strict=True):
         law, lost = _binomial_law(value, count, rate, size)
         laws.append(law)
-        beyond += lost
+        beyond, rounding = beyond + lost, rounding + 2 * _rounding_of(count)
     while len(laws) > 1:
         added = [_added(laws[i], laws[i + 1], size) for i in range(0, len(laws) - 1, 2)]
-        beyond += math.fsum(lost for _, lost in added)
-        laws = [law for law, _ in added] + laws[len(laws) - len(laws) % 2 :]
-    return laws[0], beyond
+        beyond += math.fsum(lost for _, lost, _ in added)
+        transformed += math.fsum(lost for _, _, lost in added)
+        laws = [law for law, _, _ in added] + laws[len(laws) - len(laws) % 2 :]
+    # What is not on the grid is beyond it; where that is rare, adding it up loses no digits.
+    absent = max(0.0, 1 - float(laws[0].sum())) + rounding + transformed
+    return laws[0], min(beyond, absent) + transformed
 
 
 def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[FloatArray, float]:
     most = min(count, (size - 1) // value, math.ceil(count * rate + 12 * math.sqrt(count) + 30))
     drawn = np.arange(most + 1, dtype=np.float64)
     law = np.zeros(most * value + 1)
-    logs = special.gammaln(count + 1) - special.gammaln(drawn + 1)
-    logs -= special.gammaln(count - drawn + 1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        logs += special.xlogy(drawn, rate) + special.xlog1py(count - drawn, -rate)
-    law[::value] = np.exp(logs) * (1 + 1e-13 + 40 * _UNIT * special.gammaln(count + 2))
+    law[::value] = _binomial_at(drawn, float(count), rate) * (1 + _rounding_of(count))
     return law, float(special.bdtrc(most, count, rate)) if most < count else 0.0
 
 
-def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray, float]:
+def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray, float, float]:
+    """Return the law of a sum below ``size``, the chance beyond, and what rounding may take off."""
     short, long = sorted((first, second), key=np.count_nonzero)
     filled, lost = np.flatnonzero(short), 0.0
     if filled.size <= _SHORT:
@@ -505,7 +544,7 @@ def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray
     else:
         both = np.maximum(signal.fftconvolve(first, second), 0.0)
         lost = _transformed(first, second, both)
-    return both[:size], float(both[size:].sum()) + lost
+    return both[:size], float(both[size:].sum()), lost
 
 
 def _transformed(first: FloatArray, second: FloatArray, both: FloatArray) -> float:
@@ -513,5 +552,5 @@ def _transformed(first: FloatArray, second: FloatArray, both: FloatArray) -> flo
 
     No transform of masses exceeds 1, and a sum of n errors is at most sqrt(n) times their norm.
     """
-    norms = sum(float(np.linalg.norm(law)) for law in (first, second, both))
+    norms = sum(math.sqrt(float(np.square(law).sum())) for law in (first, second, both))
     return _UNIT * math.log2(2 * both.size) * math.sqrt(both.size) * norms

@@ -1,11 +1,9 @@
-"""The package without types, dp-accounting, behind a few typed functions.
-
-Compositions of dominating pairs on a grid of losses, and the epsilon they give.
+"""Compositions of dominating pairs on a grid of losses, and the epsilon they give.
 
 dp-accounting makes the masses of one step; several rows of counts share them. Products of
 characteristic functions compose them. Before the transform the masses are tilted by e^(tilt loss),
-so that the losses that decide about delta are the likely ones and rounding errors of the transform
-stay far below any delta asked for.
+so that the losses that decide about delta are the likely ones: what rounding may take off is stated
+relative to the tilted law, and lies far below any delta asked for.
 """
 
 from __future__ import annotations
@@ -13,14 +11,86 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 from scipy import fft, optimize
 
-from dplateau.ground.types import FloatArray
+from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.verify.pairs import LossPair
+from dplateau.verify.precise import Precise, up
+
+# delta as a function of epsilon.
+Curve = Callable[[float], float]
+# Chance left out of a window, in the tilted law, as a negative logarithm.
+_WINDOW = 40.0
+_MOST_CELLS, _MOST_CELLS_OF_ALL = 1 << 21, 1 << 24
+_MOST_CELLS_OF_ONE = 1 << 19
+# What the losses beyond the grid may cost, as a share of delta.
+_SHARE_BEYOND = 1e-5
+# A chance this much below delta, as a logarithm, need not be made likelier.
+_DEEP = 20.0
+# How far from its point a composed curve is read, as a factor, and the least epsilon told from 0.
+STRIDE = 1.2
+_SMALLEST, _SMALL = 1e-9, 1e-2
+# A claim further from its proof than so many strides is not looked for.
+_MOST_MOVES = 12
+# More steps than that leave nothing but rounding.
+_MOST_STEPS = 1e10
+# Grids that are tried for one epsilon.
+_ATTEMPTS = 8
+# A rounding, times the few that each step takes.
+_UNIT = 1e-15
+
+
+@dataclass(frozen=True)
+class Rows:
+    """delta(eps) <= sum_k weights[k] delta_k(eps) + extra; row k composes counts[k][i] pairs[i]."""
+
+    pairs: tuple[LossPair, ...]
+    counts: FloatArray
+    weights: tuple[float, ...]
+    extra: float
+
+    @classmethod
+    def product(cls, parts: Sequence[tuple[LossPair, float]], extra: Precise = 0.0) -> Rows:
+        """Return one product of pairs, each so many times."""
+        counts = np.array([[float(count) for _, count in parts]])
+        return cls(tuple(pair for pair, _ in parts), counts, (1.0,), up(extra))
+
+    @property
+    def orders(self) -> tuple[int, ...]:
+        """Return the orders that must be looked at."""
+        return (0,) if all(pair.symmetric for pair in self.pairs) else (0, 1)
+
+    def interval(self, epsilon: float) -> float:
+        """Return a grid that is a small part of the typical loss of one step, and of epsilon.
+
+        A grid adds about a sixth of its squared interval to the variance of every step.
+        """
+        variances = np.array([pair.typical_loss**2 for pair in self.pairs])
+        steps = self.counts.sum(axis=1)
+        small = math.sqrt(float(((self.counts * variances).sum(axis=1) / steps).min()))
+        if steps.max() == 1:
+            small *= 0.2
+        return max(min(small / 12, max(epsilon, 5 * small) / 300), epsilon / 50000, 1e-12)
+
+    def curves(self, interval: float, delta: float) -> Callable[[float], Curve]:
+        """Return upper bounds on delta(eps), each sharp near one epsilon and this delta."""
+        steps = float(self.counts.sum(axis=1).max())
+        if steps > _MOST_STEPS:
+            raise ArithmeticError(f"{steps:g} steps in one composition are too many")
+        tail = _SHARE_BEYOND * delta / max(1.0, steps)
+        parts = [
+            [_masses(pair, order, interval, tail) for pair in self.pairs] for order in self.orders
+        ]
+        weights, floor = np.array(self.weights), math.log(delta) - _DEEP
+
+        def near(epsilon: float) -> Curve:
+            curves = [_average(_Moments(p, self.counts), weights, epsilon, floor) for p in parts]
+            return lambda eps: max(curve(eps) for curve in curves) + self.extra
+
+        return near
 
 
 @dataclass(frozen=True)
@@ -31,6 +101,20 @@ class LossMasses:
     lowest: int
     masses: FloatArray
     infinity: float
+
+    @property
+    def losses(self) -> FloatArray:
+        """Return the losses themselves."""
+        return (self.lowest + np.arange(self.masses.size, dtype=np.float64)) * self.interval
+
+
+def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMasses:
+    low, high = pair.reach(tail, order)
+    first, last = math.floor(low / interval), math.ceil(high / interval)
+    if last - first > _MOST_CELLS_OF_ONE:
+        raise ArithmeticError("one step's losses need too fine a grid")
+    grid = np.arange(first, last + 1, dtype=np.float64) * interval
+    return connected_dots(interval, first, pair.deltas(grid, order))
 
 
 def connected_dots(interval: float, lowest: int, deltas: FloatArray) -> LossMasses:
@@ -45,116 +129,19 @@ def connected_dots(interval: float, lowest: int, deltas: FloatArray) -> LossMass
     found = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         interval, lowest, lowest + deltas.size - 1, falling
     ).to_dense_pmf()
-    return LossMasses(
-        interval,
-        int(found._lower_loss),
-        np.asarray(found._probs, dtype=float),
-        float(found._infinity_mass),
-    )
+    masses = np.asarray(found._probs, dtype=float)
+    return LossMasses(interval, int(found._lower_loss), masses, float(found._infinity_mass))
 
 
-@dataclass(frozen=True)
-class SampledNoise:
-    """``count`` sampled releases: a distance in units of the noise's deviation or scale."""
-
-    kind: str
-    distance: float
-    sampling_rate: float
-    count: int
-
-
-def composed_epsilon(parts: Sequence[SampledNoise], delta: float, interval: float) -> float:
-    """Return dp-accounting's own epsilon for add/remove neighbours, rounded up on its grid."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    total: Any = None
-    for part in parts:
-        options: dict[str, Any] = {
-            "sensitivity": part.distance,
-            "sampling_prob": part.sampling_rate,
-            "value_discretization_interval": interval,
-        }
-        if part.kind == "laplace":
-            one = pld.from_laplace_mechanism(1.0, **options)
-        else:
-            one = pld.from_gaussian_mechanism(1.0, **options)
-        several = one.self_compose(part.count) if part.count > 1 else one
-        total = several if total is None else total.compose(several)
-    return float(total.get_epsilon_for_delta(delta))
-
-
-# Chance left out of a window, in the tilted law, as a negative logarithm.
-_WINDOW = 40.0
-_MOST_CELLS = 1 << 21
-_MOST_CELLS_OF_ONE = 1 << 19
-# What the losses beyond the grid may cost, as a share of delta.
-_SHARE_BEYOND = 1e-5
-# A chance this much below delta, as a logarithm, need not be made likelier.
-_DEEP = 20.0
-# How far from its point a composed curve is read, as a factor, and the least epsilon told from 0.
-STRIDE = 1.2
-# A claim further from its proof than so many strides is not looked for.
-_MOST_MOVES = 12
-_SMALLEST = 1e-9
-
-
-@dataclass(frozen=True)
-class Rows:
-    """delta(eps) <= sum_k weights[k] delta_k(eps) + extra; row k composes counts[k][i] pairs[i]."""
-
-    pairs: tuple[LossPair, ...]
-    counts: FloatArray
-    weights: tuple[float, ...]
-    extra: float
-
-    @property
-    def orders(self) -> tuple[int, ...]:
-        """Return the orders that must be looked at."""
-        return (0,) if all(pair.symmetric for pair in self.pairs) else (0, 1)
-
-
-Curve = Callable[[float], float]
-
-
-def composed_curve(rows: Rows, interval: float, epsilon: float, delta: float) -> Curve:
-    """Return an upper bound on delta(eps) that is sharp near the given point."""
-    tail = _SHARE_BEYOND * delta / max(1.0, float(rows.counts.sum(axis=1).max()))
-    curves = []
-    for order in rows.orders:
-        parts = [_masses(pair, order, interval, tail) for pair in rows.pairs]
-        near = _Near(epsilon, math.log(delta) - _DEEP)
-        curves.append(_average(parts, rows.counts, np.array(rows.weights), near))
-    return lambda eps: max(curve(eps) for curve in curves) + rows.extra
-
-
-def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMasses:
-    low, high = pair.reach(tail, order)
-    first, last = math.floor(low / interval), math.ceil(high / interval)
-    if last - first > _MOST_CELLS_OF_ONE:
-        raise ArithmeticError("one step's losses need too fine a grid")
-    grid = np.arange(first, last + 1, dtype=np.float64) * interval
-    return connected_dots(interval, first, pair.deltas(grid, order))
-
-
-@dataclass(frozen=True)
-class _Near:
-    """The epsilon around which a curve is wanted, and the logarithm of a delta far below any."""
-
-    epsilon: float
-    log_floor: float
-
-
-def _average(
-    parts: list[LossMasses], counts: FloatArray, weights: FloatArray, near: _Near
-) -> Curve:
+def _average(moments: _Moments, weights: FloatArray, epsilon: float, floor: float) -> Curve:
     """Return the average curve of the rows, those with the same tilt composed together."""
-    moments = _Moments(parts, counts)
-    tilts = moments.best_tilts(near)
+    tilts = moments.best_tilts(epsilon, floor)
     curves = []
     for tilt in np.unique(tilts):
         alike = tilts == tilt
         curves.append(_mixture(moments.of_rows(alike), weights[alike], float(tilt)))
-    infinity = float(weights @ (counts @ np.array([part.infinity for part in parts])))
+    beyond = np.array([part.infinity for part in moments.parts])
+    infinity = float(weights @ (moments.counts @ beyond)) * (1 + _UNIT)
     return lambda eps: sum(curve(eps) for curve in curves) + infinity
 
 
@@ -171,14 +158,17 @@ def _mixture(moments: _Moments, weights: FloatArray, tilt: float) -> Curve:
     for (low, _), law, size in zip(windows, laws, sizes, strict=True):
         total[low - lowest : low - lowest + law.size] += size * law
     losses = (lowest + np.arange(total.size)) * interval
-    # What the windows leave out and what the transform rounds, both relative to the tilted law.
-    noise = float(sizes.sum()) * (2 * math.exp(-_WINDOW) + 1e-16 * total.size)
+    # What the windows leave out, and what transforms and their powers round, both relative to the
+    # tilted law: a power of n multiplies a transform's log2(size) roundings by n.
+    powers = _UNIT * float(moments.counts.sum(axis=1).max()) * math.log2(2 * total.size)
+    noise = float(sizes.sum()) * (2 * math.exp(-_WINDOW) + 1e-16 * total.size + 10 * powers)
 
     def delta(eps: float) -> float:
         first = int(np.searchsorted(losses, eps, side="right"))
         x = losses[first:] - eps
         masses = total[first:] * np.exp(-tilt * x) * -np.expm1(-x)
-        return math.exp(min(top - tilt * eps, 600.0)) * (float(masses.sum()) + noise)
+        scale = math.exp(min(top - tilt * eps, 600.0)) * (1 + powers)
+        return scale * (float(masses.sum()) + noise)
 
     return delta
 
@@ -192,7 +182,7 @@ class _Moments:
     # Logarithms of the parts' moments at tilts asked for before.
     known: dict[float, FloatArray] = field(default_factory=dict)
 
-    def of_rows(self, chosen: npt.NDArray[np.bool_]) -> _Moments:
+    def of_rows(self, chosen: BoolArray) -> _Moments:
         """Return some of the rows; what is known of the parts is shared."""
         return _Moments(self.parts, self.counts[chosen], self.known)
 
@@ -203,22 +193,29 @@ class _Moments:
         found: FloatArray = self.counts @ self.known[tilt]
         return found
 
-    def best_tilts(self, near: _Near) -> FloatArray:
+    def best_tilts(self, epsilon: float, floor: float) -> FloatArray:
         """Return for every row about the tilt at which e^-(tilt eps) times its moment is least.
 
-        Zero, or a power of two: rows whose losses are above epsilon anyway are not tilted, and
-        none is tilted further once its losses there are too rare to matter.
+        Zero, or near a power of two: rows whose losses are above epsilon anyway are not tilted,
+        and none is tilted further once its losses there are too rare to matter.
         """
         tilt, best = 0.0, self.at(0.0)
         tilts = np.zeros(best.size)
         while tilt < 1e7:
             tilt = max(2 * tilt, 2.0**-6)
-            heights = self.at(tilt) - tilt * near.epsilon
-            better = (heights < best) & (best > near.log_floor)
+            heights = self.at(tilt) - tilt * epsilon
+            better = (heights < best) & (best > floor)
             if not better.any():
                 break
             tilts[better] = tilt
             best = np.minimum(best, heights)
+        for tilt in np.unique(tilts[tilts > 0]):
+            rows = tilts == tilt
+            for factor in (0.6, 0.8, 1.25, 1.6):  # where delta is tiny, a factor of two costs much
+                heights = self.at(factor * tilt) - factor * tilt * epsilon
+                better = rows & (heights < best)
+                tilts[better] = factor * tilt
+                best[better] = heights[better]
         return tilts
 
     def windows(self, tilt: float) -> list[tuple[int, int]]:
@@ -236,7 +233,7 @@ class _Moments:
         """Return the standard deviation of every row's tilted loss."""
         variances = []
         for part in self.parts:
-            law, x = _tilted(part, tilt), _losses(part)
+            law, x = _tilted(part, tilt), part.losses
             mean = float((law * x).sum())
             variances.append(float((law * (x - mean) ** 2).sum()))
         found: FloatArray = np.sqrt(self.counts @ np.array(variances))
@@ -245,7 +242,7 @@ class _Moments:
     def laws(self, windows: list[tuple[int, int]], tilt: float) -> list[FloatArray]:
         """Return the tilted law of every row on its window, by one transform of each part."""
         size = fft.next_fast_len(max(high - low for low, high in windows) + 2, real=True)
-        if size > _MOST_CELLS:
+        if size > _MOST_CELLS or size * len(windows) > _MOST_CELLS_OF_ALL:
             raise ArithmeticError("the composition needs too fine a grid")
         logs = np.zeros((len(windows), size // 2 + 1), dtype=np.complex128)
         for i, part in enumerate(self.parts):
@@ -266,55 +263,113 @@ class _Moments:
         return found
 
 
-def _losses(part: LossMasses) -> FloatArray:
-    cells = np.arange(part.masses.size, dtype=np.float64)
-    return (part.lowest + cells) * part.interval
-
-
 def _tilted(part: LossMasses, tilt: float) -> FloatArray:
     """Return the masses times e^(tilt loss), divided by their sum."""
-    x = tilt * _losses(part) - _log_moment(part, tilt)
+    x = tilt * part.losses - _log_moment(part, tilt)
     return part.masses * np.exp(np.maximum(x, -300.0))
 
 
 def _log_moment(part: LossMasses, tilt: float) -> float:
     """Return log E e^(tilt loss)."""
-    x = tilt * _losses(part)
+    x = tilt * part.losses
     top = float(x.max())
     # Losses that weigh less than e^-300 count as e^-300: nothing is lost, and underflow is slow.
     sizes = part.masses * np.exp(np.maximum(x - top, -300.0))
     return top + math.log(float(sizes.sum()))
 
 
-def epsilon_near(curve_near: Callable[[float], Curve], delta: float, guess: float) -> float:
-    """Return the epsilon at which a falling curve reaches delta; infinite if it never does.
+# --- from curves to epsilons ---------------------------------------------------------------------
 
-    ``curve_near(point)`` is sharp around the point only, so the search looks a little to both
-    sides of it and moves on if the answer is not there.
+
+def epsilon_near(near: Callable[[float], Curve], delta: float, guess: float) -> float:
+    """Return an epsilon at which a falling curve is not above delta; infinite if it never is.
+
+    ``near(point)`` is sharp around the point only, so the search looks a little to both sides of it
+    and moves on if the answer is not there.
     """
-    point = guess
-    if point <= _SMALLEST:
-        if curve_near(0.0)(0.0) <= delta:
-            return 0.0
-        point = 1e-3
+    if guess <= _SMALL and near(0.0)(0.0) <= delta:
+        return 0.0
+    point, below, stride = max(guess, _SMALLEST), 0.0, STRIDE
     for _ in range(_MOST_MOVES):
-        curve = curve_near(point)
+        curve = near(point)
         low, high = point / STRIDE, point * STRIDE
         if curve(high) > delta:
-            point = high * STRIDE
-        elif curve(low) <= delta:
-            point = low / STRIDE
-        else:
+            # A claim far below its proof is looked for in longer and longer strides.
+            below, stride = high, stride**1.5
+            point = high * stride
+        elif curve(low) > delta:
             return _root(curve, delta, low, high)
-        if point > 1e9:
-            return math.inf
-        if point <= _SMALLEST:
-            return 0.0
+        elif below > 0:
+            return _root(curve, delta, below, low) if curve(below) > delta else low
+        else:
+            point = low / STRIDE
+        if not _SMALLEST / 2 < point < 1e9:
+            return math.inf if point > 1 else low
     return math.inf
 
 
 def _root(curve: Curve, delta: float, low: float, high: float) -> float:
+    """Return where the curve crosses delta, from the right."""
+
     def excess(eps: float) -> float:
         return math.log(max(curve(eps), 1e-300) / delta)
 
-    return float(optimize.brentq(excess, low, high, rtol=1e-10))
+    found = float(optimize.brentq(excess, low, high, rtol=1e-10)) * (1 + 1e-9)
+    return found if curve(found) <= delta else high
+
+
+@dataclass(frozen=True)
+class Composed:
+    """An epsilon, the grid it was found on, and upper bounds near any (epsilon, delta)."""
+
+    epsilon: float
+    interval: float
+    near: Callable[[float, float], Curve]
+
+
+def composed_epsilon(
+    rows: Rows,
+    claimed: float,
+    delta: float,
+    *,
+    level: float | None = None,
+    of: Callable[[Curve], Curve] | None = None,
+) -> Composed:
+    """Return the epsilon of an average of compositions, on finer and finer grids.
+
+    A grid only ever makes epsilon larger, by about the square of its interval; it is refined until
+    the claim is met or nothing changes. ``of`` turns the curve into that of two records, who each
+    get half of epsilon at ``level``.
+    """
+    share = 1.0 if level is None else level / delta
+    half = 1.0 if of is None else 0.5
+    coarsest = rows.interval(half * claimed)
+
+    def near_on(interval: float, level: float) -> Callable[[float], Curve]:
+        curves = rows.curves(interval, level)
+        return lambda eps: curves(half * eps) if of is None else of(curves(half * eps))
+
+    interval, best, problem = coarsest, math.nan, None
+    for _ in range(_ATTEMPTS):
+        try:
+            found = epsilon_near(near_on(interval, share * delta), delta, claimed)
+        except ArithmeticError as error:
+            if not math.isnan(best):
+                break
+            interval, problem = 4 * interval, error  # too fine for losses that reach so far
+            continue
+        settled = best - found <= 1e-5 * found
+        best = found if math.isnan(best) else min(best, found)
+        # No finer grid gains a fifth: such a claim is not this proof's.
+        if best <= claimed or settled or best > 1.2 * claimed + 1e-3:
+            break
+        interval /= 2
+    if math.isnan(best):
+        raise ArithmeticError(f"no grid settles this composition ({problem})")
+
+    kept = cache(near_on)
+
+    def near(epsilon: float, delta: float) -> Curve:
+        return kept(coarsest / 2, share * 10.0 ** math.floor(math.log10(delta)))(epsilon)
+
+    return Composed(best, interval, near)

@@ -16,19 +16,20 @@ from dplateau.algorithms import (
 )
 from dplateau.verify import reading
 from dplateau.verify.claims import (
-    CLOSED,
-    RENYI,
+    ROUNDED,
     Case,
     Derived,
     gaussian_derived,
-    released_epsilon,
-    released_epsilon_of_two,
+    product_derived,
+    product_of_two_derived,
 )
+from dplateau.verify.composed import Rows
 from dplateau.verify.facts import (
     Blocks,
     batches_per_epoch,
     blocks_of,
     distance_factor,
+    fewer_uses,
     multipliers,
     together,
 )
@@ -47,12 +48,13 @@ from dplateau.verify.precise import (
     gaussian_epsilon,
     laplace_epsilon,
     sampled_epsilon,
+    up,
 )
 
 # Shares of delta among which advanced composition picks; any share is a proof.
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
 # Steps of a schedule that are looked at one by one.
-_MOST_SCHEDULED = 10**7
+_MOST_SCHEDULED = 10**6
 # (distance in units of the noise, chance of joining, count), or with a noise multiplier first.
 Uses = list[tuple[float, float, int]]
 
@@ -61,7 +63,7 @@ def naive_composition(case: Case) -> Derived:
     """Derive T eps' at T delta', each step amplified by sampling."""
     distance, rate, count = _worst_use(case)
     epsilon = count * _step_epsilon(case, distance, rate, MP.mpf(case.delta) / count)
-    return Derived(float(epsilon), CLOSED, f"{count} steps, in fifty digits")
+    return Derived(up(epsilon), f"{count} steps, in fifty digits")
 
 
 def advanced_composition(case: Case) -> Derived:
@@ -73,7 +75,7 @@ def advanced_composition(case: Case) -> Derived:
         each = _step_epsilon(case, distance, rate, delta * (1 - share) / count)
         spread = MP.sqrt(2 * count * MP.log(1 / (share * delta)))
         found.append(each * spread + count * each * MP.tanh(each / 2))
-    return Derived(float(min(found)), CLOSED, f"{count} steps, in fifty digits")
+    return Derived(up(min(found)), f"{count} steps, in fifty digits")
 
 
 def rdp_composition(case: Case) -> Derived:
@@ -82,11 +84,11 @@ def rdp_composition(case: Case) -> Derived:
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     uses = _uses(case)
     swapped = run.neighbors == "replace" and _is_sampled(uses)
-    ledger.require("neighbours", not swapped, "sampled steps are covered for add_remove only")
-    orders = reading.numbers(case.witness, "orders")
+    ledger.require("neighbors", not swapped, "sampled steps are covered for add_remove only")
+    orders = reading.numbers(case.witness, "orders", most=500)
     ledger.require("orders", min(orders) > 1, f"the smallest order is {min(orders):g}")
     epsilon = sampled_epsilon(uses, orders, case.delta)
-    return Derived(epsilon, RENYI, f"best of {len(orders)} orders, in forty digits")
+    return Derived(epsilon, f"best of {len(orders)} orders, in fifty digits")
 
 
 def gdp_composition(case: Case) -> Derived:
@@ -105,18 +107,21 @@ def pld_composition(case: Case) -> Derived:
     run, ledger = case.run, case.ledger
     laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
     unknown = laplace_swap and isinstance(run.batches, FixedSize)
-    ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
-    if laplace_swap and isinstance(run.batches, Poisson):
-        # One record removed and one added: (2 eps, (1 + e^eps) delta).
-        single = replace(case, run=run.replace(neighbors="add_remove"))
-        uses = [(_pair(single.run, far, rate), count) for far, rate, count in _uses(single)]
-        if case.delta == 0:
-            return _pure(case, uses, 2)
-        return released_epsilon_of_two(uses, case.epsilon, case.delta)
-    parts = [(_pair(run, distance, rate), count) for distance, rate, count in _uses(case)]
-    if case.delta == 0:
-        return _pure(case, parts, 1)
-    return released_epsilon(parts, case.epsilon, case.delta)
+    ledger.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
+    # One record removed and one added: (2 eps, (1 + e^eps) delta).
+    twice = laplace_swap and isinstance(run.batches, Poisson)
+    single = replace(case, run=run.replace(neighbors="add_remove")) if twice else case
+    parts = _pairs(single)
+    match parts:
+        case [(GaussianPair(mu), 1)] if case.delta > 0:
+            return gaussian_derived(mu, case.delta)
+    rows = Rows.product(parts)
+    if case.delta == 0 or run.noise_kind == "laplace":
+        # A claim that holds without any delta needs no grid.
+        pure = _pure(case, parts, 2 if twice else 1)
+        if case.delta == 0 or pure.epsilon <= case.epsilon:
+            return pure if twice else replace(pure, rows=rows)
+    return product_of_two_derived(case, rows) if twice else product_derived(case, rows)
 
 
 def _pure(case: Case, parts: list[tuple[LossPair, int]], times: int) -> Derived:
@@ -124,38 +129,47 @@ def _pure(case: Case, parts: list[tuple[LossPair, int]], times: int) -> Derived:
     case.ledger.require("pure", case.run.noise_kind == "laplace", "delta = 0 needs bounded losses")
     ends = [(pair.reach(0.0, order), n) for pair, n in parts for order in (0, 1)]
     total = max(math.fsum(n * high for (_, high), n in ends[order::2]) for order in (0, 1))
-    return Derived(times * total, CLOSED, "sum of the largest losses")
+    return Derived(times * total * ROUNDED, "sum of the largest losses")
 
 
-def _pair(run: Run, distance: float, rate: float) -> LossPair:
-    if run.noise_kind == "laplace":
+def _pairs(case: Case) -> list[tuple[LossPair, int]]:
+    """Return the pairs of all uses, equal ones together; Gaussian ones are one Gaussian pair."""
+    counted: dict[tuple[float, float], int] = {}
+    squares = []
+    for distance, rate, count in _uses(case):
+        if rate == 1 and case.run.noise_kind == "gaussian":
+            squares.append(count * distance**2)
+        else:
+            counted[distance, rate] = counted.get((distance, rate), 0) + count
+    found = [(_pair(case, *use), count) for use, count in fewer_uses(counted).items()]
+    if squares:
+        found.append((GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED), 1))
+    return found
+
+
+def _pair(case: Case, distance: float, rate: float) -> LossPair:
+    """Return a step's pair; ``distance`` is that of two opposite gradients if records are replaced.
+
+    In a Poisson batch the record and its replacement each leave the same step without them, by half
+    the distance. A batch of one size always holds somebody in their place.
+    """
+    if case.run.noise_kind == "laplace":
         return LaplacePair(distance, rate)
-    if rate == 1:
-        return GaussianPair(distance)
-    if run.neighbors == "replace":
-        return _replaced(run, rate, distance)
-    return SampledPair(rate, distance)
+    if case.run.neighbors == "add_remove":
+        return SampledPair(rate, distance)
+    if isinstance(case.run.batches, Poisson):
+        return TwoSidedPair(rate, distance / 2, min(1e-30, 1e-7 * float(case.delta)))
+    return SwappedPair(rate, distance)
 
 
 def _is_sampled(uses: Uses) -> bool:
     return any(rate < 1 for _, rate, _ in uses)
 
 
-def _replaced(run: Run, rate: float, distance: float) -> LossPair:
-    """Return a sampled step's pair; ``distance`` is that of two opposite gradients.
-
-    In a Poisson batch the record and its replacement each leave the same step without them, by half
-    the distance. A batch of one size always holds somebody in their place.
-    """
-    if isinstance(run.batches, Poisson):
-        return TwoSidedPair(rate, distance / 2)
-    return SwappedPair(rate, distance)
-
-
 def _uses(case: Case) -> Uses:
     """Return the uses of the record that is exposed most."""
     run = case.run
-    factor = float(distance_factor(run))
+    factor = distance_factor(run) * ROUNDED
     if run.noise_kind == "laplace":
         factor *= math.sqrt(2)  # a standard deviation is sqrt(2) scales
     exposed = _exposed(run, multipliers(run, case.ledger))
@@ -195,7 +209,7 @@ def _worst_use(case: Case) -> tuple[float, float, int]:
     """Return the largest distance of a use, the one sampling rate, and how many uses there are."""
     run, uses = case.run, _uses(case)
     unknown = run.noise_kind == "laplace" and run.neighbors == "replace" and _is_sampled(uses)
-    case.ledger.require("neighbours", not unknown, "sampled Laplace noise needs add_remove")
+    case.ledger.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
     rates = {rate for _, rate, _ in uses}
     case.ledger.require("sampling rate", len(rates) == 1, "it changes from step to step")
     return max(distance for distance, _, _ in uses), rates.pop(), sum(n for _, _, n in uses)

@@ -12,44 +12,32 @@ convex in x), so a use l steps old moves the last w by at most kappa c^l of its 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from dplateau.algorithms import FullBatch, LastIterate, Poisson, Run
 from dplateau.verify import blocks, reading
-from dplateau.verify.claims import COMPOSED, Case, Derived, gaussian_derived
+from dplateau.verify.claims import ROUNDED, Case, Derived, gaussian_derived
 from dplateau.verify.coins import Coins
-from dplateau.verify.facts import (
-    distance_factor,
-    require_cap,
-    require_constant,
-)
+from dplateau.verify.facts import distance_factor, require_batches, require_cap, require_constant
+from dplateau.verify.precise import MP
 
 Matrix = list[list[Fraction]]
-_FIELDS = {"batch_cap", "extra_delta", "contraction", "norm", "kappa", "own_blocks"}
-_UP = 1 + 1e-12
 
 
 def momentum(case: Case) -> Derived:
     """Derive Poisson or full batches: the steps' own blocks, and that of the last step."""
     run, ledger, witness = case.run, case.ledger, case.witness
     _require_run(case)
-    unknown = sorted(set(witness) - _FIELDS)
-    ledger.require("witness", not unknown, f"unknown fields {unknown[:3]}")
-    sampled = isinstance(run.batches, Poisson)
-    cap, extra = require_cap(case, run) if sampled else (run.n, 0.0)
-    stored = reading.whole(witness, "batch_cap")
-    ledger.require("batch cap", stored == cap, f"{stored} records of {cap}")
-    ledger.require("room", extra < case.delta, f"the cap leaves {case.delta - extra:.3g} of delta")
+    cap, extra = require_cap(case) if isinstance(run.batches, Poisson) else (run.n, MP.zero)
     contraction = reading.number(witness, "contraction")
     kappa = _require_norm(case, cap, contraction)
     own = reading.whole(witness, "own_blocks", 1)
     ledger.require("own blocks", own <= run.steps, f"{own} of {run.steps} steps")
     stage = require_constant(run, ledger)
     assert run.loss is not None
-    size = stage.eta * run.loss.lipschitz / run.batch_size / stage.nu * _UP
+    size = stage.eta * run.loss.lipschitz / run.batch_size / stage.nu * ROUNDED
     rate = run.batches.rate if isinstance(run.batches, Poisson) else 1.0
     assert isinstance(rate, float)
     if rate == 1:
@@ -68,9 +56,8 @@ def momentum(case: Case) -> Derived:
 def _certain(case: Case, size: float, kappa: float, c: float, own: int) -> Derived:
     """Return the claim about a record in every batch: squares of certain moves."""
     old = kappa * sum_of_powers(c, own, case.run.steps)
-    mu = size * math.sqrt(own - 1 + (1 + old) ** 2) * (1 + 1e-11)
-    mu *= case.run.group_size * distance_factor(case.run)
-    return replace(gaussian_derived(mu, case.delta), excess=COMPOSED)
+    mu = size * math.sqrt(own - 1 + (1 + old * ROUNDED) ** 2)
+    return gaussian_derived(mu * case.run.group_size * distance_factor(case.run), case.delta)
 
 
 def sum_of_powers(c: float, first: int, end: int) -> float:
@@ -104,7 +91,7 @@ def _require_norm(case: Case, cap: int, contraction: float) -> float:
     """Check both matrix inequalities exactly, and return kappa, rounded up."""
     run, ledger = case.run, case.ledger
     ledger.require("contraction", 0 < contraction < 1, f"{contraction:.9g}")
-    entries = reading.numbers(case.witness, "norm")
+    entries = reading.numbers(case.witness, "norm", most=2)
     ledger.require("norm", len(entries) == 2, f"{len(entries)} entries")
     cross, own = (Fraction(entry) for entry in entries)
     norm: Matrix = [[Fraction(1), cross], [cross, own]]
@@ -126,9 +113,7 @@ def _require_norm(case: Case, cap: int, contraction: float) -> float:
         ledger.require(f"shrinks at the {name}", _positive(left), detail)
     entering = norm[0][0] - 2 * cross + own  # G^T P G
     leaving = own / (own - cross**2)  # (P^-1)_11
-    kappa = math.sqrt(float(entering * leaving)) * (1 + 1e-15)
-    ledger.agree("kappa", reading.number(case.witness, "kappa"), kappa)
-    return kappa
+    return math.sqrt(float(entering * leaving)) * (1 + 1e-15)
 
 
 def _positive(matrix: Matrix) -> bool:
@@ -153,8 +138,7 @@ def _require_run(case: Case) -> None:
     moves = run.momentum > 0 and known
     ledger.require("momentum", moves, f"{run.momentum:g}, {run.momentum_kind}")
     ledger.require("one iterate", run.average_last == 1, "averages are not covered")
-    known = isinstance(run.batches, FullBatch | Poisson)
-    ledger.require("algorithm", known, f"full or Poisson batches; this is {run.described}")
+    require_batches(run, ledger, FullBatch, Poisson)
     ledger.require("no domain", run.domain is None, "a projection may stretch the norm")
     ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     ledger.require("constant steps", not run.has_schedule, "the theorem is about equal steps")

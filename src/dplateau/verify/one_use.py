@@ -1,4 +1,4 @@
-"""Contraction of the hockey stick: steps that both runs take alike bring their laws together.
+"""Records that are used once: later steps, which both runs take alike, bring their laws together.
 
 Everything is derived anew in fifty digits from three lengths in units of the noise: how far the
 record moves its own step, how far apart a common step leaves two states of the domain, and how
@@ -11,37 +11,32 @@ import math
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
-
 from dplateau.algorithms import Cyclic, LastIterate, OnePass, RandomStop, Release, Run, Scheme
 from dplateau.verify import reading
-from dplateau.verify.claims import CLOSED, Case, Derived
+from dplateau.verify.claims import ROUNDED, Case, Derived
 from dplateau.verify.composed import Rows
 from dplateau.verify.facts import (
     Stage,
     batches_per_epoch,
-    distance_factor,
     least_share,
+    moved_by_record,
+    require_batches,
     require_constant,
-    require_usual_rate,
+    require_domain,
+    require_plain,
     smallest_batch,
 )
 from dplateau.verify.pairs import LaplacePair
-from dplateau.verify.precise import (
-    MP,
-    Precise,
-    epsilon_at,
-    gaussian_delta,
-    laplace_delta,
-)
+from dplateau.verify.precise import MP, Precise, epsilon_at, gaussian_delta, laplace_delta
 from dplateau.verify.walks import StepLosses
 
 LIPSCHITZ = "Lipschitz"
 HIDDEN, STOPPED = LastIterate(), RandomStop()
+_MOST_KNOTS = 2000
 
 
 @dataclass(frozen=True)
-class Facts:
+class Lengths:
     """A record's one use and the steps after it, in units of the noise."""
 
     laplace: bool
@@ -88,32 +83,33 @@ def _powers(ratio: Precise, count: int) -> Precise:
 def one_pass_hockey_stick(case: Case) -> Derived:
     """Derive one pass with Gaussian noise: the last record's own step."""
     require_noise(case, "gaussian")
-    return _last_record(case, _one_use(case, OnePass, HIDDEN, bounded=True))
+    return _last_record(case)
 
 
 def one_pass_laplace(case: Case) -> Derived:
     """Derive one pass with Laplace noise: the last record's own step."""
     require_noise(case, "laplace")
-    return _last_record(case, _one_use(case, OnePass, HIDDEN, bounded=True))
+    return _last_record(case)
 
 
 def one_pass_hybrid(case: Case) -> Derived:
     """Derive one pass, shifts before contraction: the last record's own step."""
     require_noise(case, "gaussian")
-    return _last_record(case, _one_use(case, OnePass, HIDDEN, bounded=True, shifts=True))
+    return _last_record(case, shifts=True)
 
 
-def _last_record(case: Case, facts: Facts) -> Derived:
-    def stretched(size: int, delta: float) -> float:
-        return float(epsilon_at(lambda eps: facts.stick(eps, size * facts.step), delta))
+def _last_record(case: Case, *, shifts: bool = False) -> Derived:
+    lengths = _one_use(case, OnePass, HIDDEN, bounded=True, shifts=shifts)
 
-    epsilon = epsilon_at(lambda eps: facts.stick(eps, facts.step), case.delta, case.epsilon)
-    how = f"one use, moved by {facts.step:.9g} of the noise"
-    if not facts.laplace:
-        return Derived(float(epsilon), CLOSED, how, stretched, mu=float(facts.step))
-    pair = LaplacePair(float(facts.step), 1.0)
-    rows = Rows((pair,), np.ones((1, 1)), (1.0,), 0.0)
-    return Derived(float(epsilon), CLOSED, how, stretched, rows=rows)
+    def stretched(size: int, delta: Precise) -> float:
+        return epsilon_at(lambda eps: lengths.stick(eps, size * lengths.step), delta, case.epsilon)
+
+    epsilon = stretched(1, case.delta)
+    how = f"one use, moved by {lengths.step:.9g} of the noise"
+    if not lengths.laplace:
+        return Derived(epsilon, how, stretched, mu=lengths.step)
+    rows = Rows.product([(LaplacePair(lengths.step, 1.0), 1)])
+    return Derived(epsilon, how, stretched, rows=rows)
 
 
 # --- averages over the number of later steps -----------------------------------------------------
@@ -134,26 +130,26 @@ def random_stop_lipschitz(case: Case) -> Derived:
 
 
 def _series(case: Case) -> Derived:
-    facts = _one_use(case, OnePass, STOPPED, bounded=True)
+    lengths = _one_use(case, OnePass, STOPPED, bounded=True)
 
     def delta(epsilon: Precise) -> Precise:
-        factor = facts.stick(epsilon, facts.reach)
-        return facts.stick(epsilon, facts.step) / (1 - factor) / case.run.steps
+        factor = lengths.stick(epsilon, lengths.reach)
+        return lengths.stick(epsilon, lengths.step) / (1 - factor) / case.run.steps
 
     epsilon = epsilon_at(delta, case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"geometric series over {case.run.steps} steps")
+    return Derived(epsilon, f"geometric series over {case.run.steps} steps")
 
 
 def random_stop_mean(case: Case) -> Derived:
     """Derive the average over the released iterate, for the first record."""
-    facts = _one_use(case, OnePass, STOPPED, bounded=False, shifts=True)
+    lengths = _one_use(case, OnePass, STOPPED, bounded=False, shifts=True)
     share = 1 / MP.mpf(case.run.steps)
-    return _averaged(case, facts, share, share)
+    return _averaged(case, lengths, share, share)
 
 
 def shuffled_pass(case: Case) -> Derived:
     """Derive the average over the record's place in a random order of one epoch."""
-    facts = _one_use(case, Cyclic, HIDDEN, bounded=False, shifts=True)
+    lengths = _one_use(case, Cyclic, HIDDEN, bounded=False, shifts=True)
     run = case.run
     secret = isinstance(run.batches, Cyclic) and run.batches.order != "cyclic"
     case.ledger.require("order", secret, f"this is {run.described}")
@@ -161,55 +157,41 @@ def shuffled_pass(case: Case) -> Derived:
     case.ledger.require("one epoch", run.steps <= length, f"{run.steps} steps of {length}")
     records = MP.mpf(run.n)
     used_last = min(int(run.batch_size), run.n - (run.steps - 1) * int(run.batch_size))
-    return _averaged(case, facts, used_last / records, int(run.batch_size) / records)
+    return _averaged(case, lengths, used_last / records, int(run.batch_size) / records)
 
 
-def _averaged(case: Case, facts: Facts, first: Precise, share: Precise) -> Derived:
+def _averaged(case: Case, lengths: Lengths, first: Precise, share: Precise) -> Derived:
     """Sum over stretches: within one, every step multiplies by the factor of a common step."""
-    ages, count = _knots(case), case.run.steps
-    ends = [*ages[1:], count]
-    distances = [facts.shifted(age) for age in ages]
+    ages, count = reading.wholes(case.witness, "knots", most=_MOST_KNOTS), case.run.steps
+    rising = ages[0] == 0 and all(a < b for a, b in pairwise([*ages, count]))
+    alone = count == 1 or ages[1:2] == [1]
+    detail = f"{len(ages)} numbers of later steps, below {count}"
+    case.ledger.require("knots", rising and alone, detail)
+    distances = [lengths.shifted(age) for age in ages]
 
     def delta(epsilon: Precise) -> Precise:
-        factor = facts.stick(epsilon, facts.reach)
+        factor = lengths.stick(epsilon, lengths.reach)
         best, before, total = MP.mpf(1), 0, MP.zero
-        for age, end, distance in zip(ages, ends, distances, strict=True):
-            best = min(best * factor ** (age - before), facts.stick(epsilon, distance))
+        for (age, end), distance in zip(pairwise([*ages, count]), distances, strict=True):
+            best = min(best * factor ** (age - before), lengths.stick(epsilon, distance))
             total += best * _powers(factor, end - age) * (share if age else first)
             before = age
         return total
 
     epsilon = epsilon_at(delta, case.delta, case.epsilon)
-    return Derived(float(epsilon), CLOSED, f"average over {count} iterates, {len(ages)} knots")
-
-
-def _knots(case: Case) -> list[int]:
-    found = reading.rows(case.witness, "knots")
-    ages = [reading.as_whole(age, f"knots[{i}]") for i, age in enumerate(found)]
-    rising = ages[0] == 0 and all(a < b for a, b in pairwise(ages)) and ages[-1] < case.run.steps
-    alone = case.run.steps == 1 or ages[1:2] == [1]
-    detail = f"{len(ages)} numbers of later steps, below {case.run.steps}"
-    case.ledger.require("knots", rising and alone, detail)
-    return ages
+    return Derived(epsilon, f"average over {count} iterates, {len(ages)} knots")
 
 
 # --- what the run says ---------------------------------------------------------------------------
 
 
-def require_run(case: Case, scheme: Scheme, release: Release) -> tuple[Run, Stage]:
-    """Require the batches, the release and equal plain steps that a theorem is about."""
+def require_run(case: Case, scheme: Scheme, release: Release) -> Stage:
+    """Require the batches and the release that a theorem is about, and equal plain steps."""
     run, ledger = case.run, case.ledger
-    known = run.release == release
-    ledger.require("release", known, f"the run releases {run.release.name!r}")
-    require_usual_rate(run, ledger)
-    plain = run.momentum == 0 and run.average_last == 1
-    ledger.require("plain steps", plain, "momentum and averaged iterates are not covered")
-    about = f"the theorem is about {scheme.described}; this is {run.kind}"
-    ledger.require("algorithm", isinstance(run.batches, scheme), about)
-    ledger.require("learning rate", run.learning_rate is not None, "the theorem needs it")
-    known = run.loss is not None and math.isfinite(run.loss.lipschitz)
-    ledger.require("geometry", known, "the loss's Lipschitz constant must be known")
-    return run, require_constant(run, ledger)
+    ledger.require("release", run.release == release, f"the run releases {run.release.name!r}")
+    require_plain(run, ledger)
+    require_batches(run, ledger, scheme)
+    return require_constant(run, ledger)
 
 
 def require_noise(case: Case, kind: str) -> None:
@@ -218,62 +200,44 @@ def require_noise(case: Case, kind: str) -> None:
     case.ledger.require("noise kind", found == kind, f"the noise is {found}")
 
 
-def require_domain(case: Case) -> None:
-    """Require a bounded domain."""
-    diameter = case.run.diameter
-    case.ledger.require("domain", math.isfinite(diameter), f"D = {diameter:g}")
-
-
 def _one_use(
     case: Case, scheme: Scheme, release: Release, *, bounded: bool, shifts: bool = False
-) -> Facts:
-    run, stage = require_run(case, scheme, release)
+) -> Lengths:
+    stage, run = require_run(case, scheme, release), case.run
     if bounded:
-        require_domain(case)
+        require_domain(run, case.ledger)
     assert run.loss is not None
     least = least_share(run, smallest_batch(run), used=False)
-    maps = StepLosses(run.loss, run.l2, least, 1.0)
-    return facts_of(case, run, stage, maps, shifts=shifts)
+    return lengths_of(case, stage, StepLosses(run.loss, run.l2, least, 1.0), shifts=shifts)
 
 
-def facts_of(case: Case, run: Run, stage: Stage, maps: StepLosses, *, shifts: bool) -> Facts:
-    """Return the lengths of a run in units of its noise."""
-    unit = stage.nu / math.sqrt(2) if run.noise_kind == "laplace" else stage.nu
+def lengths_of(case: Case, stage: Stage, maps: StepLosses, *, shifts: bool = False) -> Lengths:
+    """Return the lengths of a run in units of its noise, rounded up."""
+    run, witness = case.run, case.witness
+    unit = noise_unit(run, stage)
     slope = None
-    if shifts and reading.entry(case.witness, "shifts_by") is not None:
-        losses = reading.word(case.witness, "shifts_by")
-        modulus = maps.modulus(losses, stage.eta, case.ledger)
-        case.ledger.require("linear modulus", modulus.jump == 0, f"{losses!r}")
-        slope = modulus.slope
-    return Facts(
+    if shifts and reading.entry(witness, "shifts_by") is not None:
+        slope = maps.slope(reading.word(witness, "shifts_by"), stage.eta, case.ledger)
+    return Lengths(
         laplace=run.noise_kind == "laplace",
         step=moved_by_record(run, stage.eta) / unit,
-        reach=_reach(case, run, stage.eta, maps) / unit,
+        reach=_reach(case, stage.eta, maps) / unit * ROUNDED,
         slope=slope,
-        diameter=run.diameter / unit,
+        diameter=run.diameter / unit * ROUNDED,
     )
 
 
-def _reach(case: Case, run: Run, eta: float, maps: StepLosses) -> float:
-    """Return how far apart a common step leaves two states, and compare with what is stored."""
-    losses = reading.word(case.witness, "losses")
-    stored = reading.entry(case.witness, "reach")
-    if losses != LIPSCHITZ:
-        modulus = maps.modulus(losses, eta, case.ledger)
-    if math.isinf(run.diameter):
-        case.ledger.require("reach", stored is None, "there is none without a domain")
-        return math.inf
+def noise_unit(run: Run, stage: Stage) -> float:
+    """Return the deviation of Gaussian noise, or the scale of Laplace noise, rounded down."""
+    return (stage.nu / math.sqrt(2) if run.noise_kind == "laplace" else stage.nu) / ROUNDED
+
+
+def _reach(case: Case, eta: float, maps: StepLosses) -> float:
+    """Return how far apart a common step leaves two states of the domain."""
+    losses, diameter = reading.word(case.witness, "losses"), case.run.diameter
     if losses == LIPSCHITZ:
         # Triangle inequality: the ridge shrinks, two gradients differ by 2 L |B| / b at most.
-        shrunk = abs(1 - eta * run.l2) * run.diameter
-        found = shrunk + 2 * eta * maps.loss.lipschitz * maps.most
-    else:
-        found = modulus(run.diameter)
-    case.ledger.agree("reach", reading.as_number(stored, "reach"), found)
-    return found
-
-
-def moved_by_record(run: Run, eta: float) -> float:
-    """Return how far the record moves a step: eta Delta / b."""
-    assert run.loss is not None
-    return distance_factor(run) * eta * run.loss.lipschitz / run.batch_size
+        shrunk = abs(1 - eta * case.run.l2) * diameter
+        return shrunk + 2 * eta * maps.loss.lipschitz * maps.most
+    modulus = maps.modulus(losses, eta, case.ledger)
+    return math.inf if math.isinf(diameter) else modulus(diameter)

@@ -1,13 +1,8 @@
-"""Dominating pairs of one step, as curves delta(epsilon) over all real epsilon.
+"""Dominating pairs of one step or one block, as curves delta(epsilon) over all real epsilon.
 
 Order 0 reads the loss log P/Q under P, order 1 the loss log Q/P under Q. Only curves are written
-down here; dp-accounting turns them into masses on a grid of losses that dominate them.
-
-Pairs (M + N(0,1), -M' + N(0,1)) of one block of noise, as curves of their privacy losses.
-
-The likelihood ratio p / q rises with y. So at the point y with log p/q = e the hockey stick of
-order e^e is P(Y > y) - e^e Q(Y > y), without any search. The curve is convex in e^epsilon: chords
-between such points lie above it.
+down here, with what rounding may take off them added; dp-accounting turns them into masses on a
+grid of losses that dominate them.
 """
 
 from __future__ import annotations
@@ -34,11 +29,40 @@ class LossPair(Protocol):
     def symmetric(self) -> bool:
         """Whether both orders have the same curve."""
 
+    @property
+    def typical_loss(self) -> float:
+        """About how far the loss usually is from its mean; a grid is a part of that."""
+
     def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
         """Return the hockey sticks at real epsilons, negative ones included."""
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return losses that leave out ``LEFT_OUT`` below and ``right`` above, or less."""
+
+
+def _stick(epsilons: FloatArray, first: FloatArray, log_second: FloatArray) -> FloatArray:
+    """Return first - e^(eps + log_second), rounded up.
+
+    No hockey stick is below 1 - e^epsilon. Logarithms of this size are known to a few roundings of
+    themselves.
+    """
+    second = np.exp(np.minimum(epsilons + log_second, 700.0))
+    digits = 1e-15 + 4e-16 * (np.abs(epsilons) + np.minimum(np.abs(log_second), 1e4))
+    gap = first - second + 1e-15 * first + digits * second
+    found: FloatArray = np.maximum(gap, -np.expm1(np.minimum(epsilons, 0.0)))
+    return found
+
+
+def _reflected(epsilons: FloatArray, upper: FloatArray) -> FloatArray:
+    """Extend a symmetric curve below zero: delta(-e) = 1 - e^-e + e^-e delta(e)."""
+    size = np.abs(epsilons)
+    found: FloatArray = np.where(epsilons >= 0, upper, -np.expm1(-size) + np.exp(-size) * upper)
+    return found
+
+
+def _quantile(mass: float) -> float:
+    """Return the point that a standard normal law is below with that chance (negative)."""
+    return float(special.ndtri(mass))
 
 
 @dataclass(frozen=True)
@@ -52,16 +76,20 @@ class GaussianPair:
         """Reflecting the line exchanges the two."""
         return True
 
+    @property
+    def typical_loss(self) -> float:
+        """Return the standard deviation."""
+        return self.mu
+
     def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
         """Return Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu)."""
         half, scaled = self.mu / 2, epsilons / self.mu
-        lower = np.exp(epsilons + special.log_ndtr(-half - scaled))
-        return np.maximum(special.ndtr(half - scaled) - lower, 0.0)
+        return _stick(epsilons, special.ndtr(half - scaled), special.log_ndtr(-half - scaled))
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return the loss mu x - mu^2/2 at quantiles of x ~ N(mu, 1)."""
-        centre = self.mu**2 / 2
-        return centre + self.mu * _quantile(LEFT_OUT), centre - self.mu * _quantile(right)
+        center = self.mu**2 / 2
+        return center + self.mu * _quantile(LEFT_OUT), center - self.mu * _quantile(right)
 
 
 @dataclass(frozen=True)
@@ -77,6 +105,17 @@ class SampledPair:
         """A genuine mixture has two different orders."""
         return False
 
+    @property
+    def typical_loss(self) -> float:
+        """Return the standard deviation under the first law, by a sum over a grid."""
+        x = np.linspace(self.shift - 8, self.shift + self.step + 8, 2001)
+        means = (self.shift, self.shift + self.step)
+        near, far = (np.exp(-((x - mean) ** 2) / 2) for mean in means)
+        law = (1 - self.rate) * near + self.rate * far
+        law /= law.sum()
+        loss = self.loss(x)
+        return math.sqrt(float(law @ (loss - law @ loss) ** 2))
+
     def loss(self, x: FloatArray) -> FloatArray:
         """Return log P/Q at points of the line: an increasing function."""
         lean = self.step * (x - self.shift) - self.step**2 / 2
@@ -90,15 +129,11 @@ class SampledPair:
         if order == 0:
             x = self._point(epsilons)
             first = (1 - q) * special.ndtr(near - x) + q * special.ndtr(far - x)
-            second = special.log_ndtr(-x)
-        else:
-            x = self._point(-epsilons)
-            first = special.ndtr(x)
-            logs = special.log_ndtr(x - near), special.log_ndtr(x - far)
-            second = np.logaddexp(math.log1p(-q) + logs[0], math.log(q) + logs[1])
-        gap = first - np.exp(np.minimum(epsilons + second, 700.0))
-        # No hockey stick is below 1 - e^epsilon; rounding must not make it so.
-        return np.maximum(gap, np.maximum(-np.expm1(epsilons), 0.0))
+            return _stick(epsilons, first, special.log_ndtr(-x))
+        x = self._point(-epsilons)
+        logs = special.log_ndtr(x - near), special.log_ndtr(x - far)
+        second = np.logaddexp(math.log1p(-q) + logs[0], math.log(q) + logs[1])
+        return _stick(epsilons, special.ndtr(x), second)
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return losses at quantiles of the first law."""
@@ -118,29 +153,28 @@ class SampledPair:
             inside = rest > 0
             lean = np.log(np.where(inside, rest, 1.0) / self.rate)
             return np.where(inside, lean / self.step + self.step / 2, -np.inf)
-        low, high = self._brackets(losses)
+        # Each Gaussian alone is below the mixture, and twice the larger one is above it.
+        low, x = self._alone(losses - math.log(2.0)), self._alone(losses)
         for _ in range(6):  # the loss is convex, so a chord lies right of a tangent: halve first
-            middle = (low + high) / 2
+            middle = (low + x) / 2
             above = self.loss(middle) > losses
-            low, high = np.where(above, low, middle), np.where(above, middle, high)
-        x = high
-        for _ in range(8):
+            low, x = np.where(above, low, middle), np.where(above, middle, x)
+        for _ in range(200):  # Newton's method, from the right of a convex function's root
             lean = self.step * (x - self.shift) - self.step**2 / 2
             slope = self.shift + self.step * special.expit(lean + special.logit(self.rate))
-            x = x - (self.loss(x) - losses) / slope
+            before, x = x, x - (self.loss(x) - losses) / slope
+            if np.all(np.abs(before - x) <= 1e-9 * (1 + np.abs(x))):
+                break
         return x
 
-    def _brackets(self, losses: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return points on both sides: each Gaussian alone is below the mixture of the two."""
-        near = (losses - math.log1p(-self.rate)) / self.shift + self.shift / 2
-        far_mean = self.shift + self.step
-        far = (losses - math.log(self.rate)) / far_mean + far_mean / 2
-        high = np.minimum(near, far)
-        # The mixture is at most twice the larger of its parts.
-        less = losses - math.log(2.0)
-        low_near = (less - math.log1p(-self.rate)) / self.shift + self.shift / 2
-        low_far = (less - math.log(self.rate)) / far_mean + far_mean / 2
-        return np.minimum(low_near, low_far), high
+    def _alone(self, losses: FloatArray) -> FloatArray:
+        """Return where the larger of the two Gaussians, weighted, has these losses."""
+        far = self.shift + self.step
+        points = (
+            (losses - math.log1p(-self.rate)) / self.shift + self.shift / 2,
+            (losses - math.log(self.rate)) / far + far / 2,
+        )
+        return np.minimum(*points)
 
 
 @dataclass(frozen=True)
@@ -155,20 +189,28 @@ class LaplacePair:
         """Two plain Laplace laws are symmetric."""
         return self.rate == 1
 
+    @property
+    def typical_loss(self) -> float:
+        """Return about the largest loss, or the chance of one."""
+        return self.rate * min(self.ratio, 1.0)
+
     def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
         """Return the plain curve at the epsilon that sampling turns into this one."""
-        floor = np.maximum(-np.expm1(epsilons), 0.0)
+        floor = -np.expm1(np.minimum(epsilons, 0.0))
         if self.rate == 1:
-            return np.maximum(self._plain(epsilons), floor)
-        if order == 0:
+            found = self._plain(epsilons)
+        elif order == 0:
             # P - e^eps Q = q (P1 - e^eps' Q) with q e^eps' = e^eps - 1 + q.
             rest = np.expm1(epsilons) + self.rate
             inner = np.log(np.maximum(rest, 1e-300) / self.rate)
-            return np.where(rest > 0, np.maximum(self.rate * self._plain(inner), floor), floor)
-        # Q - e^eps P = (1 - e^eps (1-q)) (Q - e^eps'' P1).
-        share = -np.expm1(epsilons + math.log1p(-self.rate))
-        inner = epsilons + math.log(self.rate) - np.log(np.maximum(share, 1e-300))
-        return np.where(share > 0, np.maximum(share * self._plain(inner), floor), floor)
+            found = np.where(rest > 0, self.rate * self._plain(inner), floor)
+        else:
+            # Q - e^eps P = (1 - e^eps (1-q)) (Q - e^eps'' P1).
+            share = -np.expm1(epsilons + math.log1p(-self.rate))
+            inner = epsilons + math.log(self.rate) - np.log(np.maximum(share, 1e-300))
+            found = np.where(share > 0, share * self._plain(inner), floor)
+        # Rounding of an epsilon moves the curve by no more than itself.
+        return np.maximum(found + 4e-16 * (1 + self.ratio) * (found > 0), floor)
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return the ends of the loss, which is bounded."""
@@ -184,60 +226,8 @@ class LaplacePair:
 
 
 @dataclass(frozen=True)
-class TableLoss:
-    """The smallest symmetric curve above rows (epsilon, delta), convex in e^epsilon.
-
-    A hockey stick is convex in e^epsilon, so it lies below every chord between two rows, and below
-    the chords to the mirror images of rows, delta(-e) = 1 - e^-e + e^-e delta(e).
-    """
-
-    rows: tuple[tuple[float, float], ...]
-
-    @classmethod
-    def of(cls, rows: list[tuple[float, float]]) -> TableLoss:
-        """Return the lower hull of the rows and of what their mirror images say at zero."""
-        at_zero = min(1 - (1 - delta) * 2 / (1 + math.exp(eps)) for eps, delta in rows)
-        hull = [(0.0, at_zero * (1 + 1e-14))]
-        for eps, delta in sorted(rows):
-            while len(hull) > 1 and _chord(hull[-2], (eps, delta), hull[-1][0]) <= hull[-1][1]:
-                hull.pop()
-            if eps > 0 and delta < hull[-1][1]:
-                hull.append((eps, delta))
-        return cls(tuple(hull))
-
-    @property
-    def symmetric(self) -> bool:
-        """The rows hold in both orders."""
-        return True
-
-    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
-        """Return the chords, reflected below zero; constant after the last row."""
-        eps, deltas = np.array(self.rows).T
-        size = np.abs(epsilons)
-        inside = np.minimum(size, eps[-1])
-        left = np.clip(np.searchsorted(eps, inside, side="right") - 1, 0, max(eps.size - 2, 0))
-        right = np.minimum(left + 1, eps.size - 1)
-        gap = np.where(right > left, np.expm1(eps[right] - eps[left]), 1.0)
-        share = np.clip(np.expm1(inside - eps[left]) / gap, 0.0, 1.0) * (1 - 1e-14)
-        upper = deltas[left] - share * (deltas[left] - deltas[right])
-        found: FloatArray = np.where(epsilons >= 0, upper, -np.expm1(-size) + np.exp(-size) * upper)
-        return found
-
-    def reach(self, right: float, order: int) -> tuple[float, float]:
-        """Return the last row that still tells something, on both sides."""
-        eps, deltas = np.array(self.rows).T
-        end = float(eps[int(np.argmax(deltas <= deltas[-1] + right))])
-        return -max(end, 1e-9), max(end, 1e-9)
-
-
-def _chord(first: tuple[float, float], last: tuple[float, float], eps: float) -> float:
-    share = math.expm1(eps - first[0]) / math.expm1(last[0] - first[0])
-    return first[1] - share * (first[1] - last[1])
-
-
-@dataclass(frozen=True)
 class SwappedPair:
-    """Two records m apart, in the batch of both neighbours with chance q, beside a shift a.
+    """Two records m apart, in the batch of both neighbors with chance q, beside a shift a.
 
     From the loss a (a + m) / 2 on the curve is that of (1-q) N(a) + q N(a + m) against N(0); up to
     there it is the average of the Gaussian curves of a and of a + m. Without a shift: C_q(G(m)).
@@ -252,11 +242,15 @@ class SwappedPair:
         """Either record may be the one that is replaced."""
         return True
 
-    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
-        """Return the two pieces for eps >= 0, reflected below zero.
+    @property
+    def typical_loss(self) -> float:
+        """Return that of the mixture."""
+        if self.rate == 1:
+            return self.distance + self.shift
+        return SampledPair(self.rate, self.distance, self.shift).typical_loss
 
-        A symmetric curve satisfies delta(-e) = 1 - e^-e + e^-e delta(e).
-        """
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return the two pieces for eps >= 0, reflected below zero."""
         size = np.abs(epsilons)
         upper = self._far(size)
         if self.shift > 0:
@@ -264,7 +258,7 @@ class SwappedPair:
             near += self.rate * GaussianPair(self.shift + self.distance).deltas(size, 0)
             border = self.shift * (self.shift + self.distance) / 2
             upper = np.where(size < border, near, upper)
-        return np.where(epsilons >= 0, upper, -np.expm1(-size) + np.exp(-size) * upper)
+        return _reflected(epsilons, upper)
 
     def _far(self, size: FloatArray) -> FloatArray:
         if self.rate == 1:
@@ -295,10 +289,63 @@ class SwappedPair:
         return math.log1p(self.rate * math.expm1(inner))
 
 
-def _quantile(mass: float) -> float:
-    """Return the point that a standard normal law is below with that chance (negative)."""
-    return float(special.ndtri(mass))
+@dataclass(frozen=True)
+class TableLoss:
+    """The smallest symmetric curve above rows (epsilon, delta), convex in e^epsilon.
 
+    A hockey stick is convex in e^epsilon, so it lies below every chord between two rows, and below
+    the chords to the mirror images of rows.
+    """
+
+    rows: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def of(cls, rows: list[tuple[float, float]]) -> TableLoss:
+        """Return the lower hull of the rows and of what their mirror images say at zero."""
+        at_zero = min(1 - (1 - delta) * 2 / (1 + math.exp(min(eps, 700.0))) for eps, delta in rows)
+        hull = [(0.0, at_zero * (1 + 1e-14))]
+        for eps, delta in sorted(rows):
+            while len(hull) > 1 and _chord(hull[-2], (eps, delta), hull[-1][0]) <= hull[-1][1]:
+                hull.pop()
+            if eps > 0 and delta < hull[-1][1]:
+                hull.append((eps, delta))
+        return cls(tuple(hull))
+
+    @property
+    def symmetric(self) -> bool:
+        """The rows hold in both orders."""
+        return True
+
+    @property
+    def typical_loss(self) -> float:
+        """E[loss^2] is the integral of 2 eps P(loss > eps), and delta is at most that chance."""
+        x = np.linspace(0.0, self.rows[-1][0], 2001)
+        total = 4.0 * float((x * self.deltas(x, 0)).mean()) * self.rows[-1][0]
+        return math.sqrt(total) + 1e-9
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        """Return the chords, reflected below zero; constant after the last row."""
+        eps, deltas = np.array(self.rows).T
+        inside = np.minimum(np.abs(epsilons), eps[-1])
+        left = np.clip(np.searchsorted(eps, inside, side="right") - 1, 0, max(eps.size - 2, 0))
+        right = np.minimum(left + 1, eps.size - 1)
+        gap = np.where(right > left, np.expm1(eps[right] - eps[left]), 1.0)
+        share = np.clip(np.expm1(inside - eps[left]) / gap, 0.0, 1.0) * (1 - 1e-14)
+        return _reflected(epsilons, deltas[left] - share * (deltas[left] - deltas[right]))
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return the last row that still tells something, on both sides."""
+        eps, deltas = np.array(self.rows).T
+        end = float(eps[int(np.argmax(deltas <= deltas[-1] + right))])
+        return -max(end, 1e-9), max(end, 1e-9)
+
+
+def _chord(first: tuple[float, float], last: tuple[float, float], eps: float) -> float:
+    share = math.expm1(eps - first[0]) / math.expm1(last[0] - first[0])
+    return first[1] - share * (first[1] - last[1])
+
+
+# --- one block of noise against many uses --------------------------------------------------------
 
 _SPACING = 0.005
 _FEWEST, _MOST = 2000, 8000
@@ -321,7 +368,10 @@ class _Table:
 class BlockPair:
     """M + N(0, 1) against -M' + N(0, 1); None stands for M' = 0.
 
-    ``rarest`` is the chance down to which losses are told apart.
+    The likelihood ratio p / q rises with y. So at the point y with log p/q = e the hockey stick of
+    order e^e is P(Y > y) - e^e Q(Y > y), without any search. The curve is convex in e^epsilon:
+    chords between such points lie above it. ``rarest`` is the chance down to which losses are told
+    apart.
     """
 
     right: SmoothedLaw
@@ -341,7 +391,7 @@ class BlockPair:
         count = min(_MOST, max(_FEWEST, math.ceil((top - bottom) / _SPACING)))
         y = np.linspace(bottom, top, count)
         p = self.right.tails(y)
-        q = _plain(y) if self.left is None else _reflected(self.left.tails(-y))
+        q = _plain(y) if self.left is None else self.left.tails(-y).reflected()
         losses = np.maximum.accumulate(p.log_density - q.log_density)
         if not -_LARGEST_LOSS < losses[0] <= losses[-1] < _LARGEST_LOSS:
             raise ArithmeticError(f"one block has losses of {losses[-1]:.3g}")
@@ -393,10 +443,14 @@ class BlockPair:
 
 @dataclass(frozen=True)
 class TwoSidedPair:
-    """(1-q) N(0, 1) + q N(r, 1) against (1-q) N(0, 1) + q N(-r, 1): one step's replaced record."""
+    """(1-q) N(0, 1) + q N(r, 1) against (1-q) N(0, 1) + q N(-r, 1): one step's replaced record.
+
+    ``rarest`` is the chance down to which losses are told apart.
+    """
 
     rate: float
     step: float
+    rarest: float = 1e-30
 
     @property
     def symmetric(self) -> bool:
@@ -420,18 +474,14 @@ class TwoSidedPair:
 @lru_cache(maxsize=256)
 def _two_sided(pair: TwoSidedPair) -> BlockPair:
     law = Atoms(np.array([0.0, pair.step]), np.array([1 - pair.rate, pair.rate]))
-    return BlockPair(law, law, 1e-30)
+    return BlockPair(law, law, pair.rarest)
 
 
 def _plain(y: FloatArray) -> Tails:
     """Return N(0, 1) itself."""
     upper, lower = special.ndtr(-y), special.ndtr(y)
     log_density = -(y**2) / 2 - math.log(math.sqrt(2 * math.pi))
-    return Tails(upper, lower, log_density, 1e-15 * upper, 1e-15 * lower)
-
-
-def _reflected(tails: Tails) -> Tails:
-    return Tails(tails.lower, tails.upper, tails.log_density, tails.lower_error, tails.upper_error)
+    return Tails(upper, lower, log_density, 1e-14 * upper, 1e-14 * lower)
 
 
 def _chords(epsilons: FloatArray, losses: FloatArray, sticks: FloatArray) -> FloatArray:

@@ -1,32 +1,32 @@
-"""Closed-form privacy curves in fifty digits, written as the theorems state them.
+"""Closed privacy curves in fifty digits, and Rényi divergences with the epsilon that they prove.
 
-Rényi divergences of sampled Gaussians, and the best (epsilon, delta) that one implies.
+Whatever leaves this file as a double is rounded up.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 from mpmath import MPContext  # type: ignore[import-untyped]
-from scipy import optimize, special
+from scipy import special
 
 # A number of fifty digits; mpmath has no types, so this is only a name.
 Precise = Any
-
-
-def arithmetic(digits: int) -> Any:
-    """Return an arithmetic of that many digits, whose setting nobody else shares."""
-    context = MPContext()
-    context.dps = digits
-    return context
-
-
-MP = arithmetic(50)
+# The arithmetic of fifty digits, whose setting nobody else shares.
+MP: Any = MPContext()
+MP.dps = 50
 # delta as a function of epsilon >= 0, falling.
 Curve = Callable[[Precise], Precise]
+
+
+def up(value: Precise) -> float:
+    """Return a double that is not below the value."""
+    found = float(value)
+    return found if value == found else math.nextafter(found, math.inf)
 
 
 def gaussian_delta(epsilon: Precise, mu: Precise) -> Precise:
@@ -52,84 +52,50 @@ def mixture(weights: Sequence[float], mus: Sequence[float]) -> Curve:
     return delta
 
 
-def epsilon_at(curve: Curve, delta: Precise, guess: float = 1.0) -> Precise:
-    """Return the epsilon at which a falling curve reaches ``delta``, to twenty digits.
+def epsilon_at(curve: Curve, delta: Precise, guess: float = 1.0) -> float:
+    """Return an epsilon at which a falling curve is not above ``delta``, the least up to rounding.
 
     ``guess`` only saves work.
     """
     target = MP.mpf(delta)
     if curve(MP.zero) <= target:
-        return MP.zero
+        return 0.0
 
     def excess(epsilon: Precise) -> Precise:
         value = curve(epsilon)
-        if value > 0 and target == 0:  # pure epsilon: where the curve vanishes
-            return MP.mpf(1000)
-        # A curve may vanish (Laplace): any finite negative number keeps the search going.
-        return MP.log(value / target) if value > 0 else MP.mpf(-1000)
+        # A curve may vanish (Laplace noise), or be asked where it does (delta = 0).
+        if value > 0 and target > 0:
+            return MP.log(value / target)
+        return MP.mpf(1000 if value > 0 else -1000)
 
-    low, high = _bracket(excess, max(guess, 1e-9))
-    return _crossing(excess, low, high)
+    root = _crossing(excess, *_bracket(excess, max(guess, 1e-9)))
+    if excess(root) > 0:
+        raise ArithmeticError("the search for epsilon did not come to an end")
+    return up(root)
 
 
-Point = tuple[Precise, Precise]
-
-
-def _bracket(excess: Curve, guess: float) -> tuple[Point, Point]:
+def _bracket(excess: Curve, guess: float) -> tuple[Precise, Precise]:
     """Return points on both sides of the root, close together if the guess is good."""
-    middle = MP.mpf(guess)
-    here = (middle, excess(middle))
-    step = MP.mpf(1) / 10**7
-    while True:
-        factor = 1 + step if here[1] > 0 else 1 / (1 + step)
-        there = (here[0] * factor, excess(here[0] * factor))
-        if (there[1] > 0) != (here[1] > 0):
-            return (here, there) if here[1] > 0 else (there, here)
+    here, step = MP.mpf(guess), MP.mpf(1) / 10**7
+    rises = excess(here) > 0
+    while MP.mpf(10) ** -300 < here < MP.mpf(10) ** 300:
+        there = here * (1 + step) if rises else here / (1 + step)
+        if (excess(there) > 0) != rises:
+            return (here, there) if rises else (there, here)
         here, step = there, step * 16
-        if not MP.mpf(10) ** -300 < here[0] < MP.mpf(10) ** 300:
-            raise ArithmeticError("the curve does not reach this delta at any epsilon")
+    raise ArithmeticError("the curve does not reach this delta at any epsilon")
 
 
-def _crossing(excess: Curve, low: Point, high: Point) -> Precise:
-    """Return the root between two points by false position, halving what stays (Illinois)."""
-    (a, fa), (b, fb) = low, high
-    last = 0
-    for _ in range(200):
-        if b - a <= abs(b) * MP.mpf(10) ** -20:
-            break
-        c = (a * fb - b * fa) / (fb - fa)
-        fc = excess(c)
-        if abs(fc) < MP.mpf(10) ** -22:
-            return c
-        if fc > 0:
-            fb = fb / 2 if last > 0 else fb
-            a, fa, last = c, fc, 1
-        else:
-            fa = fa / 2 if last < 0 else fa
-            b, fb, last = c, fc, -1
-    return b
+def _crossing(excess: Curve, low: Precise, high: Precise) -> Precise:
+    """Return where a falling function crosses zero, from the right by less than 1e-20 of it."""
+    ends = {"solver": "illinois", "tol": MP.mpf(10) ** -40, "maxsteps": 400, "verify": False}
+    root = MP.findroot(excess, (low, high), **ends)
+    return min(high, root * (1 + MP.mpf(10) ** -20))
 
 
-def gaussian_epsilon(mu: float, delta: Precise) -> Precise:
+def gaussian_epsilon(mu: float, delta: Precise) -> float:
     """Return the epsilon of mu-GDP."""
-    return epsilon_at(lambda eps: gaussian_delta(eps, mu), delta, _rough_epsilon(mu, float(delta)))
-
-
-def _rough_epsilon(mu: float, delta: float) -> float:
-    """Return about the same in doubles: where the search in many digits begins."""
-    if mu == 0 or not 1e-300 < delta < 1:
-        return 1.0
-
-    def excess(eps: float) -> float:
-        upper = float(special.log_ndtr(mu / 2 - eps / mu))
-        lower = eps + float(special.log_ndtr(-mu / 2 - eps / mu))
-        return upper + math.log(-math.expm1(min(lower - upper, -1e-16))) - math.log(delta)
-
-    # P(loss > eps) is more than delta(eps), so this is too large.
-    most = mu * mu / 2 - mu * float(special.ndtri(delta)) + 1e-12
-    if excess(0.0) <= 0 or excess(most) >= 0:
-        return 1.0
-    return float(optimize.brentq(excess, 0.0, most))
+    return epsilon_at(lambda eps: gaussian_delta(eps, mu), delta)
 
 
 def laplace_epsilon(ratio: Precise, delta: Precise) -> Precise:
@@ -146,146 +112,134 @@ def amplified(epsilon: Callable[[Precise], Precise], rate: float, delta: Precise
     return MP.log1p(rate * MP.expm1(epsilon(delta / rate)))
 
 
-_MP = arithmetic(40)
+# --- Rényi divergences ---------------------------------------------------------------------------
+
+# (distance, sampling rate, count)
+Use = tuple[float, float, int]
 # The orders at which the Rényi form of amplification by iteration is stated.
 _STATED_ORDERS = tuple((1 + np.geomspace(1e-3, 1e5, 300)).tolist())
-
-Use = tuple[float, float, int]
+# More than summing a divergence in doubles can lose.
+_UP = 1 + 1e-11
+_MOST_POINTS, _MOST_DIVERGENCES = 10**6, 10**5
 
 
 def sampled_epsilon(uses: Sequence[Use], orders: Sequence[float], delta: float) -> float:
     """Return the best epsilon over orders of uses (distance, sampling rate, count)."""
-    rough = [
-        sum(count * _quick_divergence(order, rate, d) for d, rate, count in uses)
+    if len(uses) * len(orders) > _MOST_DIVERGENCES:
+        raise ArithmeticError(f"{len(uses)} different uses at {len(orders)} orders are too many")
+    totals = [
+        math.fsum(count * sampled_divergence(order, rate, d) for d, rate, count in uses) * _UP
         for order in orders
     ]
-    order = _best_order(orders, rough, delta)
-    parts = (count * sampled_divergence(order, rate, d) for d, rate, count in uses)
-    return float(best_epsilon(order, _MP.fsum(parts), delta))
+    return _best_epsilon(orders, totals, delta)
 
 
 def gaussian_run_epsilon(sum_of_squares: float, delta: float) -> float:
     """Return the best epsilon over the stated orders if D_alpha = alpha / 2 * sum of squares."""
-    half = sum_of_squares / 2
-    order = _best_order(_STATED_ORDERS, [order * half for order in _STATED_ORDERS], delta)
-    return float(best_epsilon(order, _MP.mpf(order) * half, delta))
+    half = sum_of_squares / 2 * _UP
+    return _best_epsilon(_STATED_ORDERS, [order * half for order in _STATED_ORDERS], delta)
 
 
-def _best_order(orders: Sequence[float], values: Sequence[float], delta: float) -> float:
-    """Return the order with the smallest epsilon, in doubles: a coarse look, then a close one."""
+def _best_epsilon(orders: Sequence[float], divergences: Sequence[float], delta: float) -> float:
+    """Return the smallest epsilon of some orders: every one of them is a proof."""
+    ranked = sorted(zip(orders, divergences, strict=True))
 
+    @cache
     def epsilon(place: int) -> float:
-        return max(0.0, -_highest(orders[place], values[place], delta, 1e-3)[1])
+        return best_epsilon(*ranked[place], delta) if 0 <= place < len(ranked) else math.inf
 
-    stride = max(1, len(orders) // 20)
-    centre = min(range(0, len(orders), stride), key=epsilon)
-    near = range(max(0, centre - stride), min(len(orders), centre + stride + 1))
-    return orders[min(near, key=epsilon)]
+    here, stride = len(ranked) // 2, max(1, len(ranked) // 4)
+    while stride:
+        nearby = min((here, here - stride, here + stride), key=epsilon)
+        here, stride = nearby, stride // 2 if nearby == here else stride
+    return epsilon(here)
 
 
-def sampled_divergence(order: float, rate: float, distance: float) -> Precise:
-    """Return D_alpha((1-q) N(0) + q N(d) || N(0)), by the trapezoid rule in forty digits.
+def sampled_divergence(order: float, rate: float, distance: float) -> float:
+    """Return D_alpha((1-q) N(0) + q N(d) || N(0)), rounded up.
 
-    The integrand is analytic and falls like a Gaussian, so halving the step squares the error;
-    the step is halved until nothing changes any more.
+    With 1 + y the likelihood ratio, E y = 0 and (alpha - 1) D = log E (1 + y)^alpha. So what is
+    summed is (1 + y)^alpha - 1 - alpha y, which is never negative. The integrand is analytic in a
+    strip of width pi / d around the line and falls like a Gaussian: the trapezoid rule errs by the
+    exponential of minus the strip over its step.
     """
-    alpha, q, d = _MP.mpf(order), _MP.mpf(rate), _MP.mpf(distance)
     if rate == 1:
-        return alpha * d * d / 2
-    low, high = -14, 14 + math.ceil(order * distance)
-
-    def integrand(x: Precise) -> Precise:
-        ratio = 1 - q + q * _MP.exp(d * x - d * d / 2)
-        return _MP.exp(alpha * _MP.log(ratio) - x * x / 2)
-
-    step = _MP.mpf(1) / 2
-    total = _MP.fsum(integrand(step * k) for k in range(2 * low, 2 * high + 1))
-    for _ in range(12):
-        step /= 2
-        reach = (int(low / step), int(high / step))
-        extra = _MP.fsum(integrand(step * k) for k in range(reach[0] + 1, reach[1], 2))
-        before, total = total, total + extra
-        # The sum doubles when the step is halved, once the rule has converged.
-        if abs(total - 2 * before) <= abs(total) * _MP.mpf(10) ** -30:
-            break
-    integral = total * step / _MP.sqrt(2 * _MP.pi)
-    return max(_MP.zero, _MP.log(integral) / (alpha - 1))
+        return order * distance**2 / 2 * _UP
+    step = min(0.1, 0.3 / distance)
+    points = (30.0 + order * distance) / step
+    if not points < _MOST_POINTS:
+        raise ArithmeticError(f"the order {order:g} at distance {distance:g} is out of reach")
+    x = -15.0 + step * np.arange(math.ceil(points))
+    y = rate * np.expm1(np.minimum(distance * x - distance**2 / 2, 700.0))
+    logs = _log_beyond_linear(y, order) - x**2 / 2
+    log_sum = float(special.logsumexp(logs)) + math.log(step / math.sqrt(2 * math.pi))
+    return float(np.logaddexp(0.0, log_sum)) / (order - 1) * _UP
 
 
-def _quick_divergence(order: float, rate: float, distance: float) -> float:
-    """Return about the same in doubles: enough to tell which order is best."""
-    if rate == 1:
-        return order * distance**2 / 2
-    x = np.linspace(-10.0, 10.0 + order * distance, 2000 + int(20 * order * distance))
-    growth = distance * x - distance**2 / 2
-    logs = order * np.logaddexp(math.log1p(-rate), math.log(rate) + growth) - x**2 / 2
-    integral = float(special.logsumexp(logs)) + math.log((x[1] - x[0]) / math.sqrt(2 * math.pi))
-    return max(0.0, integral / (order - 1))
+def _log_beyond_linear(y: Any, order: float) -> Any:
+    """Return log((1 + y)^a - 1 - a y)."""
+    small = np.abs(y) * max(order, 1.0) < 1e-2
+    near = np.where(small, y, 0.0)
+    term, total = np.full(near.shape, order), np.zeros(near.shape)
+    for k in range(2, 10):  # binomial coefficients times y^(k-2)
+        term = term * (order - k + 1) / k
+        total += term
+        term = term * near
+    with np.errstate(divide="ignore"):
+        series = np.log(total) + 2 * np.log(np.abs(y))
+    far = np.where(small, 1.0, y)
+    grown = order * np.log1p(far)
+    rest = -(1 + order * far) * np.exp(-np.maximum(grown, -700.0))
+    exact = grown + np.log1p(np.where(grown > -700.0, rest, 0.0))
+    low = np.log(np.maximum(np.expm1(np.minimum(grown, 700.0)) - order * far, 1e-300))
+    return np.where(small, series, np.where(grown > 1, exact, low))
 
 
-def best_epsilon(order: float, divergence: Precise, delta: float) -> Precise:
+def best_epsilon(order: float, divergence: float, delta: float) -> float:
     """Return the smallest epsilon that (alpha, zeta)-RDP implies at ``delta``.
 
     An event has the probabilities p and r under the two laws, and the divergence of that one bit
-    is at most zeta. So epsilon is the largest log((p - delta) / r) over all pairs with
-    p^alpha r^(1-alpha) + (1-p)^alpha (1-r)^(1-alpha) <= e^((alpha-1) zeta).
+    is at most zeta: p^alpha r^(1-alpha) + (1-p)^alpha (1-r)^(1-alpha) <= e^((alpha-1) zeta). Such
+    pairs form a convex set. The tangent at any point of its border, p - s r <= p* - s r*, is
+    (log s, p* - s r*)-DP, whatever led to the point; here it is the one with the delta asked for.
     """
-    log_excess, _ = _highest(order, float(divergence), delta, 1e-8)
-    ends = (log_excess, math.log1p(-delta))
-    return max(_MP.zero, *(_precise_ratio(order, divergence, delta, x) for x in ends))
+    zeta, target = MP.mpf(divergence), MP.mpf(delta)
+    if zeta == 0:
+        return 0.0
+    if target * order >= 1:
+        return up(max(MP.zero, zeta + MP.log1p(-target)))
+
+    def excess(log_p: Precise) -> Precise:
+        return MP.log(target / _tangent(order, zeta, log_p)[1])
+
+    # At p = delta the tangent's delta is smaller, at p = 1 it is 1 / alpha.
+    log_p = _crossing(excess, MP.log(target), MP.log1p(-(MP.mpf(10) ** -30)))
+    for _ in range(60):
+        slope, reached = _tangent(order, zeta, log_p)
+        if reached <= target:
+            return up(max(MP.zero, MP.log(slope)))
+        log_p += log_p * MP.mpf(10) ** -18
+    raise ArithmeticError(f"no tangent of order {order:g} has the delta {delta:g}")
 
 
-def _highest(order: float, divergence: float, delta: float, xatol: float) -> tuple[float, float]:
-    """Return log(p - delta) at the best p, and minus the epsilon there, in doubles.
-
-    The pairs allowed form a convex set and the ratio's level sets are half-planes, so there is one
-    hill.
-    """
-    log_moment = (order - 1) * divergence
-
-    def depth(log_excess: float) -> float:
-        return -_log_ratio(order, log_moment, delta, delta + math.exp(log_excess))
-
-    ends = (math.log(delta) - 20.0, math.log1p(-delta))
-    found = optimize.minimize_scalar(depth, bounds=ends, method="bounded", options={"xatol": xatol})
-    return float(found.x), float(found.fun)
-
-
-def _log_ratio(order: float, log_moment: float, delta: float, p: float) -> float:
-    """Return log((p - delta) / r) for the smallest r that the divergence allows, in doubles."""
-    if p >= 1:
-        return log_moment / (order - 1) + math.log1p(-delta)
-    log_p, log_rest = math.log(p), math.log1p(-p)
-
-    def excess(log_r: float) -> float:
-        first = order * log_p + (1 - order) * log_r
-        second = order * log_rest + (1 - order) * math.log1p(-math.exp(log_r))
-        return float(np.logaddexp(first, second)) - log_moment
-
-    # At r = p the divergence is zero; it grows as r falls.
-    low = log_p - (log_moment - log_p) / (order - 1) - 1.0
-    if log_moment == 0:
-        return math.log(p - delta) - log_p
-    return math.log(p - delta) - float(optimize.brentq(excess, low, log_p, maxiter=1000))
-
-
-def _precise_ratio(order: float, divergence: Precise, delta: float, log_excess: float) -> Precise:
-    """Return the same in forty digits: Newton's method on the logarithm of r."""
-    a, d = _MP.mpf(order), _MP.mpf(delta)
-    p = d + _MP.exp(log_excess)
-    if p >= 1 or divergence == 0:
-        return divergence + _MP.log1p(-d)
-    bound = (a - 1) * divergence
+def _tangent(order: float, zeta: Precise, log_p: Precise) -> tuple[Precise, Precise]:
+    """Return slope and delta of the tangent at p: Newton's method on the logarithm of r."""
+    a, p = MP.mpf(order), MP.exp(log_p)
+    bound, log_rest = (a - 1) * zeta, MP.log1p(-p)
     # From the left of the root (r too small), where the convex divergence is too large.
-    log_r = _MP.log(p) - (bound - _MP.log(p)) / (a - 1)
-    for _ in range(200):
-        first = a * _MP.log(p) + (1 - a) * log_r
-        second = a * _MP.log1p(-p) + (1 - a) * _MP.log1p(-_MP.exp(log_r))
-        moment = _MP.exp(first) + _MP.exp(second)
-        r = _MP.exp(log_r)
-        slope = (1 - a) * (_MP.exp(first) - _MP.exp(second) * r / (1 - r)) / moment
-        move = (_MP.log(moment) - bound) / slope
+    log_r = log_p - (bound - log_p) / (a - 1)
+    for _ in range(400):
+        first = MP.exp(a * log_p + (1 - a) * log_r)
+        second = MP.exp(a * log_rest + (1 - a) * MP.log1p(-MP.exp(log_r)))
+        r = MP.exp(log_r)
+        slope = (1 - a) * (first - second * r / (1 - r)) / (first + second)
+        move = (MP.log(first + second) - bound) / slope
         log_r -= move
-        if abs(move) <= abs(log_r) * _MP.mpf(10) ** -25:
+        if abs(move) <= abs(log_r) * MP.mpf(10) ** -35:
             break
-    return _MP.log(p - d) - log_r
+    else:
+        raise ArithmeticError(f"no pair of probabilities has the divergence {float(zeta):g}")
+    r = MP.exp(log_r)
+    above, below = p / r, (1 - p) / (1 - r)
+    slope = (a - 1) / a * (above**a - below**a) / (above ** (a - 1) - below ** (a - 1))
+    return slope, p - slope * r

@@ -9,7 +9,7 @@ Parts that other software answers for are taken as declared.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -19,19 +19,19 @@ import numpy as np
 from dplateau.ground.sealed import COMPOSITION, FOREIGN
 from dplateau.ground.shown import rounded_up
 from dplateau.verify import reading
-from dplateau.verify.claims import Case, Derived, starting_interval
-from dplateau.verify.composed import STRIDE, Curve, Rows, composed_curve, epsilon_near
+from dplateau.verify.claims import ROUNDED, Case, Derived
+from dplateau.verify.composed import STRIDE, Curve, Rows, composed_epsilon
 from dplateau.verify.pairs import GaussianPair, LossPair, TableLoss
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
-from dplateau.verify.report import Ledger, Refused, Verification
+from dplateau.verify.reading import Found
+from dplateau.verify.report import Ledger, Malformed, Refused, Verification
+from dplateau.verify.verdict import examined, rederived
 
 _FIXED = "the parts and their settings were fixed before the first release"
 _DISJOINT = "the parts use disjoint records, divided without looking at the data"
-_HALVINGS = 6
 _MOST_PARTS = 10**6
 # Deeper nesting than anyone writes by hand is somebody's attempt to exhaust the stack.
 _DEEPEST = 8
-Found = Mapping[str, Any]
 Row = tuple[float, float]
 # From an (epsilon, delta) to one that is proved: the same, or the next one above it that is known.
 Confirm = Callable[[Row], Row | None]
@@ -40,25 +40,16 @@ Confirm = Callable[[Row], Row | None]
 def verify_composition(found: Any) -> Verification:
     """Re-derive the claim of a composition; whatever is wrong with it, the answer is a verdict."""
     ledger = Ledger()
-    derived, ok = math.nan, False
-    try:
+
+    def derivation() -> None:
         node = _Node(found, ledger, "", 0)
-        derived, claimed = node.derived(), node.epsilon
-        detail = f"claimed {rounded_up(claimed, 9)}, derived {rounded_up(derived, 9)}"
-        ledger.require("epsilon is proved", derived <= claimed, detail)
-        ok = True
-    except Refused:
-        pass  # the ledger's last line says why
-    except reading.Malformed as problem:
-        ledger.fail("readable", str(problem))
-    except Exception as problem:
-        # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
-        ledger.fail("derivation", f"could not be carried out ({type(problem).__name__}: {problem})")
+        ledger.require_proved(node.epsilon, node.derived(), "composed")
+
     return Verification(
-        ok=ok,
+        ok=ledger.settles(derivation),
         checks=tuple(ledger.checks),
         claimed_epsilon=reading.stated(found, "claim", "epsilon"),
-        rederived_epsilon=derived if math.isfinite(derived) else None,
+        rederived_epsilon=ledger.derived,
         bound=reading.stated_text(found, "method"),
     )
 
@@ -93,7 +84,6 @@ class _Node:
         records = reading.word(self.content, "records")
         ledger.require(f"records{where}", records in ("same", "disjoint"), f"{records!r}")
         self.disjoint = records == "disjoint"
-        reading.files(self.content)
         self.entries = [
             _entry(item, f"{where} part {i}")
             for i, item in enumerate(reading.rows(self.content, "parts"), 1)
@@ -117,7 +107,6 @@ class _Node:
 
     def _require_assumptions(self) -> None:
         """Require that nothing a part rests on was left out."""
-        reading.assumptions(self.content)
         stated = {item["text"] for item in self.content["assumptions"]}
         needed = {_FIXED} | ({_DISJOINT} if self.disjoint else set())
         for entry in self.entries:
@@ -163,31 +152,11 @@ class _Node:
 
     def _gaussian(self) -> float:
         squares = sum(entry.count * self._mu(entry) ** 2 for entry in self.entries)
-        return float(gaussian_epsilon(math.sqrt(squares) * (1 + 1e-15), self.delta)) * (1 + 1e-15)
+        return gaussian_epsilon(math.sqrt(squares) * ROUNDED, self.delta)
 
     def _composed(self) -> float:
-        """Compose on finer and finer grids until the claim is met or nothing changes."""
-        rows = self._rows()
-        interval = starting_interval(rows, self.epsilon)
-        best = math.inf
-        for _ in range(_HALVINGS):
-            try:
-                found = self._epsilon_on(rows, interval)
-            except ArithmeticError:
-                break
-            settled = math.isfinite(best) and best - found <= 1e-6 * found
-            best = min(best, found)
-            if best <= self.epsilon or settled:
-                break
-            interval /= 2
-        return best
-
-    def _epsilon_on(self, rows: Rows, interval: float) -> float:
-        def near(eps: float) -> Curve:
-            return composed_curve(rows, interval, eps, self.delta)
-
-        # The root of a curve is found to 1e-10 of itself.
-        return epsilon_near(near, self.delta, self.epsilon) * (1 + 1e-9)
+        """Compose what was confirmed."""
+        return composed_epsilon(self._rows(), self.epsilon, self.delta).epsilon
 
     def _rows(self) -> Rows:
         """Return the product of all confirmed laws; Gaussian ones are one Gaussian."""
@@ -207,10 +176,10 @@ class _Node:
                     if count:
                         pairs[pair] = pairs.get(pair, 0.0) + entry.count * count
         if squares > 0:
-            pairs[GaussianPair(math.sqrt(squares) * (1 + 1e-15))] = 1.0
+            pairs[GaussianPair(math.sqrt(squares) * ROUNDED)] = 1.0
         # Each failure is a mass at infinite loss beside a whole law: prod (1 + x) - 1 in all.
         extra = math.expm1(failing * (1 + 1e-12))
-        return Rows(tuple(pairs), np.array([list(pairs.values())]), (1.0,), extra)
+        return Rows.product(list(pairs.items()), extra)
 
     def _mu(self, entry: _Entry) -> float:
         """Return the law's mu, not below the part's own."""
@@ -287,10 +256,8 @@ class _Node:
             return _for_every([self._confirm(entry) for entry in self.entries])
         if self.method not in ("PLD composition", "GDP composition"):
             return _claimed_or(self.epsilon, self.delta, lambda _: None)
-        rows = self._rows()
-        interval = starting_interval(rows, self.epsilon) / 2
-        near = _near_rows(lambda eps, delta: composed_curve(rows, interval, eps, delta))
-        return _claimed_or(self.epsilon, self.delta, near)
+        found = composed_epsilon(self._rows(), self.epsilon, self.delta)
+        return _claimed_or(self.epsilon, self.delta, _near_rows(found.near))
 
     def _inner(self, entry: _Entry) -> _Node:
         """Return a composition inside this one, its own claim confirmed."""
@@ -306,8 +273,6 @@ class _Node:
 
     def _certificate(self, entry: _Entry) -> tuple[Case, str, Derived]:
         """Verify a certificate as it would be on its own, and return what was derived."""
-        from dplateau.verify.verdict import examined
-
         place = self.entries.index(entry)
         if place not in self._known:
             try:
@@ -323,18 +288,18 @@ class _Node:
 
 def _entry(item: Any, where: str) -> _Entry:
     if not isinstance(item, dict):
-        raise reading.Malformed(f"{where.strip()} must be an object")
+        raise Malformed(f"{where.strip()} must be an object")
     part, law = reading.record(item, "part"), reading.entry(item, "law")
     if part.get("kind") not in (reading.CERTIFICATE, reading.FOREIGN, reading.COMPOSITION):
-        raise reading.Malformed(f"{where.strip()} is of no kind that can be composed")
+        raise Malformed(f"{where.strip()} is of no kind that can be composed")
     if law is not None and not isinstance(law, dict):
-        raise reading.Malformed(f"the law of {where.strip()} must be an object")
+        raise Malformed(f"the law of {where.strip()} must be an object")
     return _Entry(where, reading.whole(item, "count", 1), part, law)
 
 
 def _law(entry: _Entry) -> Found:
     if entry.law is None:
-        raise reading.Malformed(f"{entry.where.strip()} has no law")
+        raise Malformed(f"{entry.where.strip()} has no law")
     return entry.law
 
 
@@ -387,16 +352,18 @@ def _declared(law: Found) -> Confirm:
 
 def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
     """Return the rows of a certificate: its own claim, its curves, or the theorem once more."""
-    from dplateau.verify.verdict import rederived
 
     def again(row: Row) -> Row | None:
         epsilon, delta = row
         if delta == 1:
             return row
         # Grids are refined until a claim is nearly met: ask for a little less than is needed.
-        asked = replace(case, epsilon=epsilon * (1 - 1e-3), delta=delta, ledger=Ledger())
-        found = rederived(asked, name).epsilon
-        return (max(epsilon, found), delta) if math.isfinite(found) else None
+        for asked in (epsilon * (1 - 1e-3), epsilon):
+            there = replace(case, epsilon=asked, delta=delta, ledger=Ledger())
+            found = rederived(there, name).epsilon
+            if math.isfinite(found):
+                return max(epsilon, found), delta
+        return None
 
     if derived.mu is not None:
         return _gaussian_rows(derived.mu)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,37 +46,88 @@ class Verification:
 
     def __str__(self) -> str:
         """Show the verdict and every check, one line each."""
-        verdict = "verified" if self.ok else "NOT verified"
         what = "" if self.bound is None else f": {self.bound}"
-        if self.claimed_epsilon is not None:
-            what += f", claimed epsilon {rounded_up(self.claimed_epsilon)}"
-        if self.rederived_epsilon is not None:
-            what += f", re-derived {rounded_up(self.rederived_epsilon)}"
-        lines = [f"  {'ok  ' if c.ok else 'FAIL'} {c.name}: {c.detail}" for c in self.checks]
-        return "\n".join([verdict + what, *lines])
+        numbers = (self.claimed_epsilon, self.rederived_epsilon)
+        return _page(self.ok, what, "epsilon", numbers, self.checks)
+
+
+@dataclass(frozen=True)
+class MixingVerification:
+    """The verdict on one mixing certificate; checks stop at the first failure."""
+
+    ok: bool
+    checks: tuple[Check, ...]
+    claimed_tv: float | None
+    rederived_tv: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as JSON-ready data."""
+        return {**vars(self), "checks": [vars(check) for check in self.checks]}
+
+    def __str__(self) -> str:
+        """Show the verdict and every check, one line each."""
+        numbers = (self.claimed_tv, self.rederived_tv)
+        return _page(self.ok, "", "total variation", numbers, self.checks)
+
+
+def _page(
+    ok: bool,
+    what: str,
+    unit: str,
+    numbers: tuple[float | None, float | None],
+    checks: tuple[Check, ...],
+) -> str:
+    for name, value in zip(("claimed", "re-derived"), numbers, strict=True):
+        if value is not None:
+            what += f", {name} {unit} {rounded_up(value)}"
+    lines = [f"  {'ok  ' if check.ok else 'FAIL'} {check.name}: {check.detail}" for check in checks]
+    return "\n".join([("verified" if ok else "NOT verified") + what, *lines])
 
 
 class Refused(Exception):
     """A check failed: nothing after it would mean anything."""
 
 
+class Malformed(Exception):
+    """Something that should be a number, a list or a name is not."""
+
+
 @dataclass
 class Ledger:
-    """The checks so far; a failed one ends the verification."""
+    """The checks so far, a failed one ends the verification; and what was derived, if anything."""
 
     checks: list[Check] = field(default_factory=list)
+    derived: float | None = None
+    _seen: set[Check] = field(default_factory=set)
 
     def require(self, name: str, condition: bool, detail: str) -> None:
         """Write a check down, and stop if it failed."""
-        self.checks.append(Check(name, bool(condition), detail))
+        check = Check(name, bool(condition), detail)
+        if check not in self._seen:  # what is asked at every step is told once
+            self.checks.append(check)
+            self._seen.add(check)
         if not condition:
             raise Refused(detail)
 
-    def fail(self, name: str, detail: str) -> None:
-        """Write a failed check down."""
-        self.checks.append(Check(name, False, detail))
+    def require_proved(self, claimed: float, derived: float, how: str) -> None:
+        """Require that a claimed epsilon is not below the derived one."""
+        shown = f"claimed {rounded_up(claimed, 12)}, derived {rounded_up(derived, 12)}"
+        if math.isfinite(derived):
+            self.derived = derived
+        self.require("epsilon is proved", derived <= claimed, f"{shown} ({how})")
 
-    def agree(self, name: str, stored: float, derived: float, rtol: float = 1e-9) -> None:
-        """Require that a stored number is the one derived here."""
-        close = abs(stored - derived) <= rtol * max(abs(stored), abs(derived))
-        self.require(name, close, f"stored {stored:.12g}, derived {derived:.12g}")
+    def settles(self, derivation: Callable[[], object]) -> bool:
+        """Return whether a derivation came to its end; what stopped it is the last check."""
+        try:
+            derivation()
+        except Refused:
+            return False  # the last line says why
+        except Malformed as problem:
+            self.checks.append(Check("readable", False, str(problem)))
+            return False
+        except Exception as problem:
+            # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
+            detail = f"could not be carried out ({type(problem).__name__}: {problem})"
+            self.checks.append(Check("derivation", False, detail))
+            return False
+        return True

@@ -17,56 +17,66 @@ let start = "";
 
 // --- what is shown ----------------------------------------------------------------------------------
 
+// What is grayed belongs to an earlier setting, or to one that a slider has already passed.
+const PARTS = { claim: "claim", preview: "over-steps", over_delta: "over-delta", tradeoff: "tradeoff", bounds: "bounds" };
+
+function gray(ids) {
+  for (const id of ids) {
+    byId(id).classList.add("updating");
+    byId(id).setAttribute("aria-busy", "true");
+  }
+}
+
+function fresh(id) {
+  byId(id).classList.remove("updating");
+  byId(id).removeAttribute("aria-busy");
+}
+
 const asker = new Asker({
-  started() {
-    byId("claim").classList.add("updating");
-    byId("claim").setAttribute("aria-busy", "true");
+  asked() {
+    gray(Object.values(PARTS));
     text("state", "computing the claim …");
     text("steps-state", "computing a preview …");
     for (const chart of [delta, tradeoff]) chart.start();
-    form.showErrors({});
+    if (!byId("lost").hidden) asker.hooks.lost();
   },
-  message(message) {
-    show[message.kind]?.(message);
+  message(message, query, stale) {
+    show[message.kind]?.(message, query, stale);
+    if (message.kind in PARTS && !stale) fresh(PARTS[message.kind]);
   },
   refused(errors) {
     form.showErrors(errors);
     claim = null;
-    nothing();
+    nothing(Object.values(errors).join("; "));
   },
   lost() {
     byId("lost").hidden = false;
-    byId("claim").classList.add("updating");
+    gray(Object.values(PARTS));
     text("state", "not up to date: the server has stopped");
   },
   found() {
     byId("lost").hidden = true;
+    text("state", "computing the claim …");
   },
-  finished() {
-    document.body.dataset.done = asker.turn.query;
+  // For tests, and whoever else drives the page: what was answered to the end.
+  finished(name, query) {
+    document.body.dataset[name] = query;
   },
 });
 
 const show = {
-  claim(message) {
-    claim = message;
+  claim(message, query, stale) {
+    claim = { ...message, query };
+    if (!stale) form.showErrors({});
     const epsilon = byId("epsilon");
     epsilon.textContent = message.shown;
     epsilon.value = message.shown;
     document.body.dataset.epsilon = message.epsilon;
-    document.body.dataset.query = asker.turn.query;
     text("at", `at delta ${message.delta}, after ${message.steps.toLocaleString("en")} steps`);
     text("by", `Proved by: ${message.title}. The number is rounded up.`);
-    gain(message);
-    if (!asker.stale) {
-      byId("claim").classList.remove("updating");
-      byId("claim").removeAttribute("aria-busy");
-      text("state", "");
-    }
-    for (const id of ["certificate", "report"]) {
-      byId(id).href = `${id}?${asker.turn.query}`;
-      byId(id).removeAttribute("aria-disabled");
-    }
+    gain(claim);
+    if (!stale) text("state", "");
+    byId("bars").hidden = false;
     steps.mark(message.steps, message.epsilon);
     delta.mark(Number(message.delta), message.epsilon);
   },
@@ -98,11 +108,11 @@ const show = {
   },
   preview(message) {
     steps.preview(message);
-    text("steps-state", "preview: every point is proved, there are only few of them yet");
+    tellPreview();
   },
   line(message) {
     steps.line(message);
-    text("steps-state", "drawing every bound in full …");
+    tellPreview();
   },
   lower(message) {
     steps.lowerPoint(message);
@@ -122,27 +132,37 @@ const show = {
   },
 };
 
-function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state }) {
+// A preview is called one until its last line is drawn in full.
+function tellPreview() {
+  const { length } = steps.lines.filter((line) => line.preview);
+  text("steps-state", length
+    ? `preview: ${length} of ${steps.lines.length} lines have few proved points yet and are level up to the next`
+    : "looking for what no claim can undercut …");
+}
+
+const SEEN = { last: "if only the final model is seen", checkpoints: "if those models are seen", all: "as every step is seen" };
+
+function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state, query }) {
   const gained = ratio && hidden_state;
   text("gain", gained
     ? `${ratio} times smaller than ${composition_shown}, the best proof that counts every step`
     : "No gain from hiding steps here: every one of them counts.");
   const most = Math.max(composition ?? 0, epsilon);
-  const width = (value) => `${Math.max(0.5, (55 * value) / most)}%`;
+  const width = (value) => `${Math.max(0.5, (45 * value) / most)}%`;
   byId("bar-claim").style.width = width(epsilon);
   byId("bar-charged").style.width = width(composition ?? epsilon);
-  text("bar-claim-text", `${shown} for what leaves`);
-  text("bar-charged-text", `${composition_shown ?? shown} if every step is seen`);
+  byId("bar-charged").parentElement.hidden = !gained;
+  text("bar-claim-text", `${shown} ${SEEN[new URLSearchParams(query).get("release")]}`);
+  text("bar-charged-text", `${composition_shown ?? shown} if every step were seen`);
 }
 
-function nothing() {
-  byId("claim").classList.remove("updating");
-  byId("claim").removeAttribute("aria-busy");
+function nothing(why) {
+  fresh("claim");
   text("epsilon", "–");
-  for (const id of ["at", "gain", "attack", "by", "steps-state", "bar-claim-text", "bar-charged-text"]) text(id, "");
+  for (const id of ["at", "gain", "attack", "by", "steps-state"]) text(id, "");
   byId("doubts").replaceChildren();
-  byId("bar-claim").style.width = byId("bar-charged").style.width = "0";
-  text("state", "Nothing is claimed: see the message beside the settings.");
+  byId("bars").hidden = true;
+  text("state", `Nothing is claimed: ${why}`);
   delete document.body.dataset.epsilon;
   for (const id of ["certificate", "report"]) {
     byId(id).removeAttribute("href");
@@ -154,6 +174,10 @@ function nothing() {
 
 function changed() {
   history.replaceState(null, "", `#${form.query}`);
+  for (const id of ["certificate", "report"]) {
+    byId(id).href = `${id}?${form.query}`;
+    byId(id).removeAttribute("aria-disabled");
+  }
   text("found", "");
   byId("use").hidden = true;
   asker.ask(form.query);
@@ -162,6 +186,12 @@ function changed() {
 function take(query) {
   form.write(query);
   changed();
+}
+
+// An address that leaves fields out means their defaults.
+function reopen() {
+  form.write(start);
+  take(location.hash.slice(1));
 }
 
 let question = null;
@@ -188,6 +218,12 @@ async function askFor(name, words) {
 }
 
 // --- taking it away, and checking what others bring -------------------------------------------------
+
+// What is copied is about the setting on the page, or nothing is.
+function copyClaim(part, what) {
+  if (claim?.query === form.query) copy(claim[part], what);
+  else text("copied", "There is no claim about this setting yet.");
+}
 
 async function copy(words, what, status = "copied") {
   try {
@@ -242,8 +278,8 @@ function listen() {
   }
   byId("ask-noise").addEventListener("click", () => askFor("noise", "Searching for the smallest noise …"));
   byId("ask-length").addEventListener("click", () => askFor("length", "Searching for the longest run …"));
-  byId("copy-python").addEventListener("click", () => claim && copy(claim.python, "The program was"));
-  byId("copy-command").addEventListener("click", () => claim && copy(claim.command, "The command was"));
+  byId("copy-python").addEventListener("click", () => copyClaim("python", "The program was"));
+  byId("copy-command").addEventListener("click", () => copyClaim("command", "The command was"));
   const again = `dplateau explore --address ${location.origin}${location.pathname}`;
   text("again", again);
   byId("copy-again").addEventListener("click", () => copy(again, "The command was", "state"));
@@ -259,13 +295,12 @@ function listen() {
     byId("drop").hidden = true;
     if (event.dataTransfer.files.length) check(event.dataTransfer.files[0]);
   });
-  addEventListener("hashchange", () => take(location.hash.slice(1)));
+  addEventListener("hashchange", reopen);
   byId("fields").addEventListener("submit", (event) => event.preventDefault());
 }
 
 const { fields, query } = await (await fetch("setup")).json();
 start = query;
 form = new Form(fields, { "": byId("fields"), Questions: byId("target-place") }, changed);
-form.write(query);
 listen();
-take(location.hash.slice(1));
+reopen();

@@ -10,6 +10,7 @@ const color = (stated) => (dark.matches ? (ON_DARK[stated.toUpperCase()] ?? stat
 const ink = () => (dark.matches ? "#E8EAED" : "#000000");
 const quiet = () => (dark.matches ? "#A3ACB8" : "#5B6470");
 const grid = () => (dark.matches ? "#30363F" : "#DDDDDD");
+const card = () => (dark.matches ? "#1D2127" : "#FFFFFF");
 const forbidden = () => (dark.matches ? "#2A2F37" : "#ECECEC");
 const CLAIM = "#0072B2";
 const CHARGED = "#8C8C8C";
@@ -22,6 +23,7 @@ export const short = (value) => {
 
 // An upper bound in three digits is never shown below its value.
 export const up = (value) => {
+  if (!value) return "";
   const nearest = Number(value.toPrecision(3));
   const size = 10 ** (Math.floor(Math.log10(value)) - 2);
   return short(nearest >= value ? nearest : Number((nearest + size).toPrecision(3)));
@@ -148,7 +150,7 @@ export class StepsChart {
   }
 
   preview({ lines, last }) {
-    this.lines = lines;
+    this.lines = lines.map((line) => ({ ...line, preview: true }));
     this.lower = { x: [], y: [] };
     this.last = last;
     this.draw();
@@ -156,7 +158,7 @@ export class StepsChart {
 
   line({ bound, x, y }) {
     const line = this.lines.find((one) => one.bound === bound);
-    if (line && x.length) Object.assign(line, { x, y });
+    if (line && x.length) Object.assign(line, { x, y, preview: false });
     this.draw();
   }
 
@@ -177,6 +179,10 @@ export class StepsChart {
     if (!this.lines.length) return;
     // Drawn from the back: the lowest hidden line lies above the others.
     const lines = [...this.lines].sort((a, b) => a.hidden - b.hidden || b.width - a.width);
+    // Of each kind the lowest line is what matters; the others step back.
+    const end = (line) => line.y.at(-1) ?? Infinity;
+    const lowest = (hidden) => lines.filter((line) => line.hidden === hidden)
+      .reduce((best, line) => (best === null || end(line) < end(best) ? line : best), null)?.bound;
     const [places, ...values] = aligned([...lines, this.lower]);
     // A logarithmic axis has no zero.
     const data = [places, ...[this.#area(places), ...values].map((line) => line.map((value) => value || null))];
@@ -184,13 +190,17 @@ export class StepsChart {
       {},
       { stroke: "transparent", fill: forbidden(), fillTo: (u) => u.scales.y.min, points: { show: false }, spanGaps: true },
       ...lines.map((line) => ({
-        stroke: color(line.color), width: line.hidden ? line.width + 0.4 : 1.6, dash: line.hidden ? [] : [7, 5],
-        points: { show: false }, spanGaps: true,
+        stroke: color(line.color) + (line.bound === lowest(true) || line.bound === lowest(false) ? "" : "80"),
+        width: line.hidden ? line.width + 0.4 : 1.8, dash: line.hidden ? [] : [7, 5],
+        points: { show: false }, spanGaps: true, label: line.preview ? "preview" : "full",
+        // Between two points of a preview nothing was computed: there the line is level with the later one,
+        // the larger of both, and so never below the bound that it stands for.
+        paths: line.preview ? uPlot.paths.stepped({ align: -1 }) : uPlot.paths.linear(),
       })),
       { stroke: ink(), width: 1.2, dash: [2, 4], spanGaps: true, points: { show: true, size: innerWidth < 700 ? 3 : 5, fill: ink(), stroke: ink() } },
     ];
     this.plot.show({
-      scales: { x: { time: false, distr: 3, range: () => [1, this.last] }, y: { distr: 3, range: () => this.#range() } },
+      scales: { x: { time: false, distr: 3, range: () => [this.#first(), this.last] }, y: { distr: 3, range: () => this.#range() } },
       axes: [
         axis("steps", { ...logarithmic, values: (u, splits) => splits.map((value) => many.format(value)) }),
         axis("epsilon", { ...logarithmic, size: 52 }),
@@ -212,6 +222,11 @@ export class StepsChart {
       const near = x[right] === place ? [right - 1, right, right + 1] : [right - 1, right];
       return Math.min(...near.filter((i) => i >= 0 && i < y.length).map((i) => y[i]));
     });
+  }
+
+  // Ordered batches are looked at after whole epochs only.
+  #first() {
+    return 10 ** Math.floor(Math.log10(Math.min(...this.lines.map((line) => line.x[0] ?? 1), this.last / 10)));
   }
 
   #range() {
@@ -241,10 +256,14 @@ export class StepsChart {
     const text = `your run: ${this.steps.toLocaleString("en")} steps`;
     const late = x + ctx.measureText(text).width + 10 * devicePixelRatio > u.bbox.left + u.bbox.width;
     ctx.textAlign = late ? "right" : "left";
-    ctx.fillText(text, x + (late ? -6 : 6) * devicePixelRatio, u.bbox.top + 13 * devicePixelRatio);
+    const place = [x + (late ? -6 : 6) * devicePixelRatio, u.bbox.top + 13 * devicePixelRatio];
+    ctx.strokeStyle = card(); // lines that pass behind the words stay out of them
+    ctx.lineWidth = 5 * devicePixelRatio;
+    ctx.strokeText(text, ...place);
+    ctx.fillText(text, ...place);
     if (this.epsilon) {
       ctx.fillStyle = color(CLAIM);
-      ctx.strokeStyle = dark.matches ? "#1D2127" : "#FFFFFF";
+      ctx.strokeStyle = card();
       ctx.lineWidth = 2 * devicePixelRatio;
       ctx.beginPath();
       ctx.arc(x, u.valToPos(this.epsilon, "y", true), 6 * devicePixelRatio, 0, 7);
@@ -257,13 +276,11 @@ export class StepsChart {
   // Values in the legend: where the pointer is, else at the run's own length.
   #name(index) {
     const place = index === null || index === undefined ? this.steps : this.plot.chart.data[0][index];
+    const said = (line) => (place === this.steps && this.exact.get(line.bound)) || up(valueAt(line, place));
     const entries = [...this.lines]
-      .map((line) => ({ line, value: place === null ? null : valueAt(line, place) }))
-      .sort((a, b) => (a.value ?? Infinity) - (b.value ?? Infinity))
-      .map(({ line, value }) => ({
-        stroke: color(line.color), dash: line.hidden ? null : "6 4", title: line.title,
-        value: place === this.steps && this.exact.has(line.bound) ? this.exact.get(line.bound) : value ? up(value) : "",
-      }));
+      .map((line) => ({ line, value: said(line) }))
+      .sort((a, b) => (Number(a.value) || Infinity) - (Number(b.value) || Infinity))
+      .map(({ line, value }) => ({ stroke: color(line.color), dash: line.hidden ? null : "6 4", title: line.title, value }));
     if (this.lower.x.length) {
       const value = valueAt(this.lower, place);
       entries.push({ stroke: ink(), dash: "2 3", dots: true, title: "exact lower bound", value: value ? down(value) : "" });

@@ -1,0 +1,116 @@
+"""Dominating pairs and their compositions, against brute force and dp-accounting's own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
+from scipy import stats
+
+from dplateau.verify.composed import Rows, composed_epsilon
+from dplateau.verify.facts import fewer_uses
+from dplateau.verify.pairs import GaussianPair, LaplacePair, LossPair, SampledPair, SwappedPair
+from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
+
+
+def brute_delta(pair: SampledPair, epsilon: float, order: int) -> float:
+    x = np.linspace(-12.0, 12.0 + pair.shift + pair.step, 400_001)
+    plain = stats.norm.pdf(x)
+    mixed = (1 - pair.rate) * stats.norm.pdf(x - pair.shift)
+    mixed += pair.rate * stats.norm.pdf(x - pair.shift - pair.step)
+    first, second = (mixed, plain) if order == 0 else (plain, mixed)
+    gap = np.maximum(first - math.exp(epsilon) * second, 0.0)
+    return float(gap.sum() * (x[1] - x[0]))
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("pair", [SampledPair(0.1, 1.0), SampledPair(0.02, 2.0, 0.3)])
+def test_deltas_of_a_sampled_step(pair: SampledPair, order: int) -> None:
+    epsilons = np.array([-1.0, -0.05, 0.0, 0.04, 0.3, 1.5])
+    found = pair.deltas(epsilons, order)
+    exact = [brute_delta(pair, float(eps), order) for eps in epsilons]
+    assert found == pytest.approx(exact, rel=1e-6, abs=1e-9)
+
+
+def test_deltas_of_a_swap_follow_from_its_law_of_losses() -> None:
+    """The law of the loss of C_q(G(m)), of which the curve is an integral."""
+    rate, m = 0.2, 1.5
+
+    def cdf(t: float) -> float:
+        inner = math.log((rate - 1 + math.exp(abs(t))) / rate) / m
+        if t < 0:
+            return float(stats.norm.cdf(-inner - m / 2))
+        plain, moved = stats.norm.cdf(inner + m / 2), stats.norm.cdf(inner - m / 2)
+        return float(rate * moved + (1 - rate) * plain)
+
+    grid = np.linspace(-8.0, 12.0, 40_001)
+    values = np.array([cdf(float(t)) for t in grid])
+    masses, middles = np.diff(values), (grid[1:] + grid[:-1]) / 2
+    for epsilon in (-0.7, 0.0, 0.4, 1.3):
+        above = middles > epsilon
+        exact = float(masses[above] @ -np.expm1(epsilon - middles[above]))
+        found = SwappedPair(rate, m).deltas(np.array([epsilon]), 0)[0]
+        assert found == pytest.approx(exact, rel=2e-3)
+
+
+def dp_accounting_epsilon(kind: str, distance: float, rate: float, count: int) -> float:
+    make: Any = pld.from_laplace_mechanism if kind == "laplace" else pld.from_gaussian_mechanism
+    options = {"sampling_prob": rate, "value_discretization_interval": 1e-3}
+    one = make(1.0, sensitivity=distance, **options)
+    return float(one.self_compose(count).get_epsilon_for_delta(1e-5))
+
+
+@pytest.mark.parametrize(
+    ("pair", "native"),
+    [
+        (SampledPair(0.05, 0.7), ("gaussian", 0.7, 0.05)),
+        (GaussianPair(0.08), ("gaussian", 0.08, 1.0)),
+        (LaplacePair(0.1, 1.0), ("laplace", 0.1, 1.0)),
+        (LaplacePair(0.8, 0.1), ("laplace", 0.8, 0.1)),
+    ],
+)
+def test_compositions_are_those_of_dp_accounting(
+    pair: LossPair, native: tuple[str, float, float]
+) -> None:
+    other = dp_accounting_epsilon(*native, 200)
+    found = composed_epsilon(Rows.product([(pair, 200)]), other * 0.999, 1e-5).epsilon
+    assert found == pytest.approx(other, rel=2e-3)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-9, 1e-30, 1e-120])
+def test_composed_gaussians_are_gaussian_at_every_delta(delta: float) -> None:
+    exact = gaussian_epsilon(1.5, delta)
+    rows = Rows.product([(GaussianPair(0.15), 100)])
+    found = composed_epsilon(rows, exact, delta).epsilon
+    assert exact <= found <= exact * 1.001
+
+
+def test_no_composition_is_below_a_gaussian_it_contains() -> None:
+    """Also where the grid is so coarse, and the steps so many, that rounding would show."""
+    for count, mu in ((10**6, 1e-3), (10**4, 0.03), (3, 2.0)):
+        exact = gaussian_epsilon(mu * math.sqrt(count), 1e-6)
+        rows = Rows.product([(GaussianPair(mu), count)])
+        for factor in (0.97, 1.0, 1.01):
+            assert composed_epsilon(rows, exact * factor, 1e-6).epsilon >= exact
+
+
+def test_rows_are_averaged_whatever_their_exposure() -> None:
+    """A rare row with losses far above epsilon counts with its whole weight."""
+    pairs = (GaussianPair(0.05), GaussianPair(3.0))
+    counts = np.array([[100.0, 0.0], [100.0, 20.0]])
+    rows = Rows(pairs, counts, (1 - 1e-6, 1e-6), 0.0)
+    found = rows.curves(1e-3, 1e-6)(2.0)(2.0)
+    exact = (1 - 1e-6) * gaussian_delta(2, 0.5) + 1e-6 * gaussian_delta(2, math.sqrt(180.25))
+    assert float(exact) <= found <= float(exact) * 1.02
+
+
+def test_long_schedules_are_grouped_upwards() -> None:
+    uses = {(0.1 + 1e-4 * i, 0.2 + 1e-4 * i): 1 for i in range(3000)}
+    found = fewer_uses(uses)
+    assert len(found) <= 600
+    assert sum(found.values()) == 3000
+    sums = [math.fsum(n * rate * size**2 for (size, rate), n in u.items()) for u in (uses, found)]
+    assert sums[0] <= sums[1] <= sums[0] * 1.02

@@ -1,0 +1,350 @@
+"""Forged certificates: every field of honest ones is altered, and only true claims may verify.
+
+    python tools/forge.py --each 3 --seed 1 --state FILE --jobs 2
+
+Honest certificates of every sound bound on the runs of ``tests/catalogue.py`` are altered one field
+at a time and sealed anew, so that only the mathematics can tell. A forgery whose claim does not
+verify is given the smallest one that may: what the verifier derives. Whatever verifies has to be
+true: no exact adversary proves that more is needed, and the library's own evaluation of the altered
+proof, or its best bound for the altered run, claims about as little. The state file gets one line
+per certificate; a second call with the same file goes on where the first one stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TextIO
+
+from dplateau.algorithms import run_from_dict
+from dplateau.audit.lower_bounds import lower_bound
+from dplateau.bounds.registry import BOUNDS, bound_named
+from dplateau.certificates import certify
+from dplateau.errors import DplateauError
+from dplateau.ground.sealed import resealed
+from dplateau.verify import verify
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+from catalogue import RUNS
+
+Found = dict[str, Any]
+Place = tuple[str | int, ...]
+DELTA = 1e-5
+# Texts that mean something in some field.
+WORDS = (
+    *("convex and smooth", "convex and Lipschitz", "convex and weakly smooth", "smooth"),
+    *("strongly dissipative", "Lipschitz", "add_remove", "replace", "last", "all", "random_stop"),
+    *("poisson", "fixed", "cyclic", "shuffle_once", "reshuffle", "gaussian", "laplace"),
+    *("gd_contraction", "gd_bounded", "cyclic_contraction", "NoisyGD", "NoisySGD", "CyclicSGD"),
+)
+
+
+def places(found: Any, place: Place = ()) -> Iterator[Place]:
+    """Yield the place of every value and of every list."""
+    if isinstance(found, dict):
+        for name, value in found.items():
+            yield from places(value, (*place, name))
+        return
+    if isinstance(found, list):
+        for i, value in enumerate(found):
+            yield from places(value, (*place, i))
+    yield place
+
+
+def few_of_a_kind(found: Found, rng: random.Random, most: int) -> list[Place]:
+    """Return places, of those that differ only in their number in a list a few."""
+    kinds: dict[Place, list[Place]] = {}
+    for place in places({"content": {name: found["content"][name] for name in ALTERED}}):
+        kinds.setdefault(tuple(key for key in place if isinstance(key, str)), []).append(place)
+    chosen = (rng.sample(alike, min(most, len(alike))) for alike in kinds.values())
+    return [place for alike in chosen for place in alike]
+
+
+ALTERED = ("claim", "bound", "run", "witness")
+
+
+def changes(value: Any, rng: random.Random) -> list[Any]:
+    """Return other values for one field."""
+    if isinstance(value, bool) or value is None:
+        return [not value, None, 1, 0.5]
+    if isinstance(value, int):
+        whole = [value + 1, value - 1, 2 * value, value // 2, 0, -value, 10 * value + 1, 10**18]
+        return [*whole, float(value) + 0.5]
+    if isinstance(value, float):
+        factors = (1.02, 0.98, 1.3, 0.7, 10.0, 0.1, 1e6, 1e-6, 1 + 1e-7, 1 - 1e-7, -1.0, 0.0)
+        return [value * factor for factor in factors] + [1e308, 1e-308, value + 0.01]
+    if isinstance(value, str):
+        return [word for word in WORDS if word != value] + [""]
+    listed = list(value)
+    shuffled = rng.sample(listed, len(listed))
+    return [listed[:-1], listed[1:], [*listed, *listed[-1:]], listed[::-1], shuffled, []]
+
+
+def altered(found: Found, place: Place, value: Any) -> Found:
+    """Return a copy with another value at one place, and a digest to match."""
+    new = copy.deepcopy(found)
+    inside: Any = new
+    for key in place[:-1]:
+        inside = inside[key]
+    inside[place[-1]] = value
+    return resealed(new)
+
+
+CLAIM: Place = ("content", "claim", "epsilon")
+# A derivation on a finer grid is smaller than the library's own by no more than this.
+_FINER = 1.1
+# A verification that takes more than that breaks down; the libraries themselves take a part of it.
+_MOST_MEMORY = 2 << 30
+
+
+def accepted(forgery: Found) -> Found | None:
+    """Return the forgery if it verifies, or else with the claim that does, or None."""
+    verdict = verify(forgery)
+    for _ in range(3):
+        if verdict.ok:
+            return forgery
+        if "MemoryError" in verdict.checks[-1].detail:
+            raise MemoryError(f"more than {_MOST_MEMORY} bytes")
+        derived = verdict.rederived_epsilon
+        if derived is None:
+            return None
+        forgery = altered(forgery, CLAIM, derived * (1 + 1e-9))
+        verdict = verify(forgery)
+    return None
+
+
+def judged(found: Found) -> str:
+    """Return whether the claim of a forgery that verifies is "true", "false" or "open"."""
+    content = found["content"]
+    claimed, delta = content["claim"]["epsilon"], content["claim"]["delta"]
+    described = json.dumps(content["run"], sort_keys=True)
+    if _needed(described, delta) > claimed:
+        return "false"
+    run = run_from_dict(content["run"])
+    with suppress(Exception):  # the library may refuse the altered proof, in any way it likes
+        bound = bound_named(content["bound"])
+        if bound.refusal(run) is None:
+            epsilon = bound.curve_for(run, content["witness"]).epsilon(delta)
+            if epsilon <= claimed * _FINER:
+                return "true"
+    return "true" if _claimed(described, delta) <= claimed * _FINER else "open"
+
+
+@lru_cache(1000)
+def _needed(described: str, delta: float) -> float:
+    """Return an epsilon that an exact adversary proves to be needed."""
+    with suppress(DplateauError, ArithmeticError, MemoryError):
+        return lower_bound(run_from_dict(json.loads(described)), delta).epsilon
+    return 0.0
+
+
+@lru_cache(1000)
+def _claimed(described: str, delta: float) -> float:
+    """Return the epsilon of the library's best bound."""
+    with suppress(DplateauError, ArithmeticError, MemoryError):
+        return certify(run_from_dict(json.loads(described)), delta).claimed_epsilon
+    return math.inf
+
+
+@cache
+def honest(run: str, bound: str) -> Found:
+    """Return an honest certificate as JSON data."""
+    made = certify(RUNS[run], DELTA, bounds=[bound_named(bound)])
+    found: Found = json.loads(made.to_json())
+    return found
+
+
+def applicable() -> list[tuple[str, str]]:
+    """Return every run of the catalogue with every bound that speaks about it."""
+    return [
+        (name, bound.name)
+        for bound in BOUNDS
+        for name, run in RUNS.items()
+        if bound.sound and bound.refusal(run) is None
+    ]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One certificate to alter: ``each`` values for at most ``most`` fields, drawn by the seed."""
+
+    run: str
+    bound: str
+    seed: int
+    each: int
+    most: int = 10**6
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """Return what names it in a state file."""
+        return self.run, self.bound, self.seed
+
+
+def forged(task: Task) -> Found:
+    """Alter one certificate in many ways and return a JSON-ready record of what verified."""
+    run, bound, seed, each = task.run, task.bound, task.seed, task.each
+    rng = random.Random(f"{run} {bound} {seed}")
+    found = honest(run, bound)
+    record: Found = {"run": run, "bound": bound, "seed": seed, "tried": 0, "slowest": [0.0, ""]}
+    record |= {"true": 0, "false": [], "open": [], "crashed": []}
+    donor = honest(*rng.choice([pair for pair in applicable() if pair[1] == bound]))
+    kinds = few_of_a_kind(found, rng, 2)
+    for place in rng.sample(kinds, min(task.most, len(kinds))):
+        options = changes(_at(found, place), rng)
+        with suppress(KeyError, IndexError, TypeError):
+            options.append(_at(donor, place))  # the same field of another certificate
+        for value in rng.sample(options, min(each, len(options))):
+            forgery = altered(found, place, value)
+            where = f"{'.'.join(map(str, place))} = {json.dumps(value)[:80]}"
+            began = time.process_time()
+            try:
+                passed = accepted(forgery)
+            except Exception as problem:  # a verifier must never break down
+                record["crashed"].append(f"{where}: {type(problem).__name__}: {problem}")
+                continue
+            seconds = round(time.process_time() - began, 2)
+            record["slowest"] = max(record["slowest"], [seconds, where])
+            record["tried"] += 1
+            if passed is not None:
+                verdict = judged(passed)
+                if verdict == "true":
+                    record["true"] += 1
+                else:
+                    claim = passed["content"]["claim"]
+                    record[verdict].append(f"{where}, {claim['epsilon']:.6g} at {claim['delta']:g}")
+    return record
+
+
+def _at(found: Any, place: Place) -> Any:
+    for key in place:
+        found = found[key]
+    return found
+
+
+@dataclass
+class Tally:
+    """What a campaign has found so far."""
+
+    certificates: int = 0
+    tried: int = 0
+    true: int = 0
+    slowest: tuple[float, str] = (0.0, "")
+    lines: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, record: Found) -> None:
+        """Count one certificate."""
+        self.certificates += 1
+        self.tried += record["tried"]
+        self.true += record["true"]
+        name = f"{record['bound']} on {record['run']!r}"
+        self.slowest = max(self.slowest, (record["slowest"][0], f"{name}: {record['slowest'][1]}"))
+        for kind in ("false", "open", "crashed"):
+            self.lines.setdefault(kind, []).extend(f"{name}: {text}" for text in record[kind])
+
+    def __str__(self) -> str:
+        """Show the counts, and every forgery that should not have verified."""
+        accepted = self.true + len(self.lines.get("false", [])) + len(self.lines.get("open", []))
+        lines = [
+            f"certificates: {self.certificates}, forgeries: {self.tried}, verified: {accepted}",
+            f"slowest: {self.slowest[0]:.1f} s ({self.slowest[1]})",
+        ]
+        for kind, found in self.lines.items():
+            lines += [f"{kind}: {len(found)}", *(f"  {line}" for line in found)]
+        return "\n".join(lines)
+
+    @property
+    def sound(self) -> bool:
+        """Whether no forgery with a false claim verified, and nothing broke down."""
+        return not self.lines.get("false") and not self.lines.get("crashed")
+
+
+def campaign(
+    tasks: Sequence[Task],
+    state: Path | None,
+    jobs: int,
+    show: TextIO | None = None,
+) -> Tally:
+    """Alter the certificates of all tasks, and return what was found."""
+    tally, done = Tally(), _finished(state)
+    left = []
+    for task in tasks:
+        if task.key in done:
+            tally.add(done[task.key])
+        else:
+            left.append(task)
+    with suppress(KeyboardInterrupt):
+        for record in _records(left, jobs):
+            if state is not None:
+                state.parent.mkdir(parents=True, exist_ok=True)
+                with state.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(record) + "\n")
+            tally.add(record)
+            if show is not None:
+                wrong = record["false"] + record["open"] + record["crashed"]
+                name = f"{record['bound']} on {record['run']!r}"
+                print(f"{tally.certificates}/{len(tasks)} {name}: {wrong or 'sound'}", file=show)
+    return tally
+
+
+def _finished(state: Path | None) -> dict[tuple[str, str, int], Found]:
+    found: dict[tuple[str, str, int], Found] = {}
+    if state is not None and state.exists():
+        for line in state.read_text(encoding="utf-8").splitlines():
+            with suppress(json.JSONDecodeError):
+                record = json.loads(line)
+                found[record["run"], record["bound"], record["seed"]] = record
+    return found
+
+
+def _limited() -> None:
+    """Leave interrupts to the parent, and take no more memory than a verifier may."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+
+
+def _records(tasks: Sequence[Task], jobs: int) -> Iterator[Found]:
+    if jobs < 1:  # in this process
+        yield from map(forged, tasks)
+        return
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    with get_context("spawn").Pool(jobs, initializer=_limited) as pool:
+        yield from pool.imap_unordered(forged, tasks)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a campaign and print its tally; 0 if only true claims verified, 1 otherwise."""
+    parser = argparse.ArgumentParser(
+        prog="python tools/forge.py", description="Alter every field of honest certificates."
+    )
+    parser.add_argument("--each", type=int, default=3, help="how many values for every field")
+    parser.add_argument("--seed", type=int, default=1, help="which values")
+    parser.add_argument("--most", type=int, default=math.inf, help="how many certificates")
+    parser.add_argument("--state", type=Path, default=None, help="file to go on from")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (0: this one)"
+    )
+    chosen = parser.parse_args(arguments)
+    tasks = [Task(*pair, chosen.seed, chosen.each) for pair in applicable()]
+    random.Random(chosen.seed).shuffle(tasks)
+    tally = campaign(tasks[: min(chosen.most, len(tasks))], chosen.state, chosen.jobs, sys.stderr)
+    print(tally)
+    return 0 if tally.sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
