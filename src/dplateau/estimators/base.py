@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -28,6 +29,7 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.engines.cluster import engine_of
+from dplateau.engines.ranges import noisy_ranges
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.columns import columns_of
 from dplateau.estimators.data import ArrayData, Data, names_of, source_data, source_of
@@ -68,7 +70,9 @@ _PARAMETERS = """
         [-1, 1] before ``data_norm`` applies. Or a dict by column name (by position if X has no
         names), or a list, that has for each column (low, high), "binary" (0 or 1, left as it is) or
         ("nonnegative", high) (mapped to [0, 1]). Sparse X needs zeros that stay zeros: those two
-        kinds, or ranges that are symmetric about 0.
+        kinds, or ranges that are symmetric about 0. Where no bounds are known, "private" (for all
+        columns, or as the kind of one) finds them with noise, which a tenth of the squared Gaussian
+        parameter pays for; honest public bounds are better.
     fit_intercept
         Whether to learn a constant.
     n_public
@@ -233,8 +237,10 @@ class PrivateLinearModel(BaseEstimator):
         slots = self._slots(data.n) if isinstance(data, ArrayData) else data.n
         names = getattr(self, "feature_names_in_", None)
         columns = columns_of(self.feature_bounds, data.width, names)
+        unknown = () if columns is None else columns.unknown
         task = self._task(data.targets)
-        chosen, stages = self._planned(slots, data, task), None
+        sought = len(unknown) + self._seeks_targets
+        chosen, stages = self._planned(slots, data, task, sought), None
         if self.checkpoints is not None:
             chosen, stages = staged(chosen, self.checkpoints)
         for doubt in (*self._undeclared(), *chosen.doubts):
@@ -242,6 +248,11 @@ class PrivateLinearModel(BaseEstimator):
         row_map = RowMap(chosen.data_norm, chosen.intercept, columns)
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
+            if chosen.ranges is not None:
+                low, high = self._ranges(chosen.ranges.run, data, unknown, randomness)
+                if columns is not None:
+                    found = columns.found(low[: len(unknown)], high[: len(unknown)])
+                    row_map = dataclasses.replace(row_map, columns=found)
             training = data.training(row_map, task, slots, chosen, randomness)
             bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
             row_map = dataclasses.replace(row_map, whitening=training.whitening, bend=bend)
@@ -271,7 +282,7 @@ class PrivateLinearModel(BaseEstimator):
                 *self._more_assumptions(),
             ),
         )
-        whole = released(chosen.moments, gradients)
+        whole = released(chosen.before, gradients)
         # Whoever knows the seed can subtract the noise; plan_.certificate says what it would cost.
         self.certificate_ = whole if randomness.private else whole.without_claim(SEEDED)
         if watching is None:
@@ -342,6 +353,25 @@ class PrivateLinearModel(BaseEstimator):
         known, truth = self.public_validation
         return Watching(stages, lambda w: float(self._at(w, row_map).score(known, truth)))
 
+    @property
+    def _seeks_targets(self) -> bool:
+        """Return whether bounds of the targets are to be found."""
+        return False
+
+    def _ranges(
+        self, run: Run, data: Data, unknown: tuple[int, ...], randomness: Randomness
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return bounds of the unknown columns, and of the targets last if they are sought."""
+        if not isinstance(data, ArrayData) or issparse(data.features):
+            raise InvalidInput(
+                'bounds="private" needs dense arrays in memory; state public bounds for sources '
+                "and sparse rows"
+            )
+        values = np.asarray(data.features[:, list(unknown)], dtype=np.float64)
+        if self._seeks_targets:
+            values = np.column_stack([values, data.targets])
+        return noisy_ranges(run, values, randomness=randomness)
+
     def _data(self, X: Any, y: Any) -> Data:
         """Return the records: checked arrays, or a source whose records are checked when read."""
         elsewhere = self.scratch is not None or self.engine is not None
@@ -405,7 +435,7 @@ class PrivateLinearModel(BaseEstimator):
             return min(DEFAULT_DELTA, 1.0 / slots)
         return checks.probability("delta", self.delta)
 
-    def _planned(self, slots: int, data: Data, task: Task) -> Plan:
+    def _planned(self, slots: int, data: Data, task: Task, private_ranges: int) -> Plan:
         """Return what to run; sizes and parameters are all that it depends on."""
         if isinstance(self.algorithm, Run) and self.algorithm.neighbors != self.neighbors:
             raise InvalidInput(
@@ -423,6 +453,7 @@ class PrivateLinearModel(BaseEstimator):
             data_norm=DEFAULT_NORM if self.data_norm is None else self.data_norm,
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
+            private_ranges=private_ranges,
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm="one_pass" if data.streams and self.algorithm == "auto" else self.algorithm,

@@ -16,8 +16,11 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
+from dplateau.engines import Randomness
 from dplateau.errors import InvalidInput
 from dplateau.estimators.base import PrivateLinearModel
+from dplateau.estimators.columns import PRIVATE
+from dplateau.estimators.data import Data
 from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
 from dplateau.estimators.inputs import (
     ClassNumbers,
@@ -208,11 +211,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _parameters = """
     target_bound
         Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
-        to them, each on its own, and so are predictions. None means 1, and warns.
+        to them, each on its own, and so are predictions. None means 1, and warns. "private" finds
+        them with noise, as ``feature_bounds`` does.
     """
 
     intercept_: float
     coef_beyond_: FloatArray | None
+    target_bound_: tuple[float, float]
     intercept_beyond_: float | None
 
     def __init__(
@@ -276,6 +281,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def target_range(self) -> TargetRange:
         """Return what ``target_bound`` says."""
         bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
+        if self._seeks_targets:
+            bound = getattr(self, "target_bound_", DEFAULT_TARGET_BOUND)
         return TargetRange.of(bound, centered=bool(self.fit_intercept))
 
     def _undeclared(self) -> tuple[str, ...]:
@@ -287,7 +294,22 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
-        return Task(self._loss(), 2, self.target_range.mapped, 0.0)
+        if not self._seeks_targets:
+            return Task(self._loss(), 2, self.target_range.mapped, 0.0)
+        # Asked for when targets are read: until then the bounds have been found.
+        return Task(self._loss(), 2, lambda given: self.target_range.mapped(given), 0.0)
+
+    @property
+    def _seeks_targets(self) -> bool:
+        return isinstance(self.target_bound, str) and self.target_bound == PRIVATE
+
+    def _ranges(
+        self, run: Run, data: Data, unknown: tuple[int, ...], randomness: Randomness
+    ) -> tuple[FloatArray, FloatArray]:
+        low, high = super()._ranges(run, data, unknown, randomness)
+        if self._seeks_targets:
+            self.target_bound_ = (float(low[-1]), float(high[-1]))
+        return low, high
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         slopes, constants = coef * self.target_range.half, intercept * self.target_range.half
@@ -391,6 +413,11 @@ class PrivateHuberRegressor(PrivateRegressor):
     def _loss(self) -> str | Loss:
         if self.threshold is None:
             return HuberLoss(DEFAULT_THRESHOLD_SHARE)
+        if self._seeks_targets:
+            raise InvalidInput(
+                'threshold is in the units of y, which target_bound="private" does not know in '
+                "advance; leave one of them out"
+            )
         return HuberLoss(checks.positive("threshold", self.threshold) / self.target_range.half)
 
 
