@@ -1,10 +1,12 @@
 """Train on records that stay on disk: time beside reading them, and memory beside nothing.
 
     python benchmarks/scale.py [--rows 20_000_000] [--columns 50] [--folder DIR]
+    python benchmarks/scale.py --rows 4_000_000 --workers 1 2
 
 Writes float32 rows to Parquet files (4 GB by default, deleted afterwards), reads them once to warm
 the cache, then takes full-batch steps and sets a step beside a pass of pyarrow over the same
-batches. Anonymous memory (RssAnon) is watched during training.
+batches. Anonymous memory (RssAnon) is watched during training. With ``--workers`` the same steps
+are taken on a local Ray (extra ``ray``) whose workers hold the rows in memory.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dplateau.algorithms import NoisyGD, NoisySGD
-from dplateau.engines import TableSource, train
+from dplateau.engines import Ray, SecureRandomness, TableSource, train
 from dplateau.engines.sources import CHUNK_BYTES
+from dplateau.estimators import PrivateLogisticRegression
 from dplateau.losses import Logistic
 
 GROUP = 1_000_000
@@ -90,15 +93,63 @@ def measure(folder: Path, rows: int, names: list[str], steps: int) -> None:
 
     full = NoisyGD(steps=steps, noise_std=1e-6, **common)
     poisson = NoisySGD(batch_size=1000, steps=300, noise_multiplier=1.0, **common)
-    read(folder, names)
+    fit(full.replace(steps=1))  # compiles, and warms the cache
     clock, work = timed(lambda: read(folder, names))
     print(f"pyarrow reads {size:.2f} GB: {clock:.2f} s, {work:.2f} s of processors")
     with Watch() as watch:
         ours, spent = (seconds / steps for seconds in timed(lambda: fit(full)))
-        more, _ = timed(lambda: fit(poisson))
     print(f"a full-batch step: {ours:.2f} s, {spent:.2f} s of processors")
     print(f"a step over a read: {ours / clock:.2f} on the clock, {spent / work:.2f} of processors")
+    print(f"most anonymous memory {watch.most:.0f} MB")
+    with Watch() as watch:
+        more, _ = timed(lambda: fit(poisson))
     print(f"300 Poisson batches of 1000: {more:.2f} s; most anonymous memory {watch.most:.0f} MB")
+
+
+def estimate(folder: Path, names: list[str], passes: int) -> None:
+    """Fit an estimator in few passes, rows mapped on every pass or once into a scratch file."""
+    for scratch in (None, folder.parent):
+        model = PrivateLogisticRegression(
+            classes=[-1, 1], feature_bounds=(0, 1), compute_budget=passes, algorithm="momentum",
+            scratch=scratch,
+        )  # fmt: skip
+        with Watch() as watch:
+            clock, work = timed(lambda: model.fit(str(folder), "y"))  # noqa: B023
+        how = "on every pass" if scratch is None else "once, into a scratch file"
+        print(
+            f"an estimator, {passes} passes, rows mapped {how}: {clock:.1f} s, {work:.1f} s of "
+            f"processors; most anonymous memory {watch.most:.0f} MB"
+        )
+
+
+class Clock(SecureRandomness):
+    """Remembers when noise was drawn: once a step, after its last sum came in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = [time.perf_counter()]
+
+    def gaussian(self, count: int) -> Any:
+        """Draw noise, and look at the clock."""
+        self.times.append(time.perf_counter())
+        return super().gaussian(count)
+
+
+def on_ray(folder: Path, rows: int, names: list[str], workers: int) -> None:
+    """Take steps on a local Ray, and tell apart what starting and loading take."""
+    loss, clock = Logistic(), Clock()
+    run = NoisyGD(
+        n=rows, steps=40, noise_std=1e-6, learning_rate=1.0, loss=loss.geometry(1.0),
+        release="last",
+    )  # fmt: skip
+    source = TableSource(folder, features=names, target="y")
+    engine = Ray(workers=workers)
+    train(run, loss, source, feature_norm=1.0, engine=engine, randomness=clock)
+    start, *steps = np.diff(clock.times)
+    print(
+        f"Ray, {workers} workers: start and load {start:.1f} s, a step {np.median(steps):.4f} s "
+        f"(the fastest {min(steps):.4f} s)"
+    )
 
 
 def main() -> None:
@@ -106,12 +157,22 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20 * GROUP)
     parser.add_argument("--columns", type=int, default=50)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=3, help="of an estimator")
+    parser.add_argument("--workers", type=int, nargs="*", help="of a local Ray, and nothing else")
     parser.add_argument("--folder", help="on which disk the files are written")
     chosen = parser.parse_args()
     names = [f"x{j}" for j in range(chosen.columns)]
     with tempfile.TemporaryDirectory(dir=chosen.folder) as place:
-        write(Path(place), chosen.rows, names)
-        measure(Path(place), chosen.rows, names, chosen.steps)
+        folder = Path(place) / "rows"
+        folder.mkdir()
+        write(folder, chosen.rows, names)
+        print(f"{chosen.rows} rows of {chosen.columns} columns")
+        if chosen.workers:
+            for workers in chosen.workers:
+                on_ray(folder, chosen.rows, names, workers)
+            return
+        measure(folder, chosen.rows, names, chosen.steps)
+        estimate(folder, names, chosen.passes)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ STRONGLY_CONVEX = LossGeometry(lipschitz=2.0, convex=True, smoothness=0.5, stron
 NONSMOOTH = LossGeometry(lipschitz=1.0, convex=True)
 HOLDER = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.3))
 WEAKLY_SMOOTH = LossGeometry(lipschitz=1.0, convex=True, holder=(0.5, 0.01))
+TWO_PAIRS = LossGeometry(lipschitz=1.0, convex=True, holder=[(0.0, 2.0), (0.5, 0.01)])
+SADDLE = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02, saddle=True)
 NONCONVEX = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.02)
 DISSIPATIVE = LossGeometry(lipschitz=1.0, convex=False, smoothness=0.5, dissipativity=(1e-6, 0.2))
 ONLY_LIPSCHITZ = LossGeometry(lipschitz=1.0, convex=False)
@@ -135,6 +137,12 @@ FULL_BATCH: dict[str, Run] = {
     ),
     "weakly smooth, full batch": NoisyGD(
         n=50, steps=150, noise_std=0.8, domain=Ball(0.1), **{**NO_RIDGE, "loss": WEAKLY_SMOOTH}
+    ),
+    "saddle, full batch": NoisyGD(
+        n=50, steps=150, noise_std=0.8, domain=Ball(0.1), **{**NO_RIDGE, "loss": SADDLE}
+    ),
+    "two Hölder pairs": NoisyGD(
+        n=50, steps=150, noise_std=0.8, domain=Ball(0.1), **{**NO_RIDGE, "loss": TWO_PAIRS}
     ),
     "dissipative": NoisyGD(
         n=50,

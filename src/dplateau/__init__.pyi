@@ -36,6 +36,7 @@ from .certificates import (
     certify as certify,
     compare as compare,
     compose as compose,
+    epsilon_over_releases as epsilon_over_releases,
     epsilon_over_steps as epsilon_over_steps,
     foreign as foreign,
     noise_needed as noise_needed,

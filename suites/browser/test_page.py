@@ -91,7 +91,7 @@ def test_fifty_fast_moves_leave_the_last_answer(page: Page, server: Server) -> N
     for spot in range(200, 700, 10):
         value = slide(page, "noise_multiplier", spot)
     settled(page, f"noise_multiplier={value}")
-    expect(page.locator("body")).to_have_attribute("data-done", re.compile(f"r={value}&"))
+    expect(page.locator("body")).to_have_attribute("data-curves", re.compile(f"r={value}&"))
     settled(page, f"noise_multiplier={value}")
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import FrozenInstanceError, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -488,3 +489,52 @@ def test_pairs_that_cannot_be_made_are_refused() -> None:
         worst_case_pair(run, record=5)
     with pytest.raises(InvalidInput, match="dimension=3, but the run has 2"):
         worst_case_pair(run, dimension=3)
+
+
+# -- processes and files --------------------------------------------------------------------------
+
+
+def one_run(record: float, rng: np.random.Generator) -> float:
+    return record + float(rng.normal())
+
+
+def test_processes_change_nothing() -> None:
+    claim = certify(NoisyGD(n=1, steps=1, noise_multiplier=1.0, release="last"), delta=1e-5)
+    reports = [
+        audit_trainer(one_run, claim, 1.0, 0.0, runs=200, seed=5, jobs=jobs).to_dict()["content"]
+        for jobs in (1, 2)
+    ]
+    assert reports[0] == reports[1]
+
+
+def test_an_audit_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    claim = certify(NoisyGD(n=1, steps=1, noise_multiplier=1.0, release="last"), delta=1e-5)
+    made: list[int] = []
+
+    def train(record: float, rng: np.random.Generator, count: int) -> Any:
+        made.append(count)
+        if len(made) == 7:
+            raise KeyboardInterrupt
+        return record + rng.normal(size=(count, 1))
+
+    def audit(state: Path | None, **more: Any) -> Any:
+        options = {"runs": 1000, "at_once": 100} | more
+        return audit_trainer(train, claim, 1.0, 0.0, state=state, **options)
+
+    place, told = tmp_path / "runs.jsonl", []
+    with pytest.raises(KeyboardInterrupt):
+        audit(place, seed=3)
+    assert len(made) == 7
+    with place.open("a") as file:
+        file.write('{"call": [0, 6, 600, 10')  # cut off
+    resumed = audit(place, progress=lambda done, total: told.append((done, total)))
+    assert len(made) == 7 + 14
+    assert told[0] == (700, 2000)
+    assert told[-1] == (2000, 2000)
+    assert resumed.seed == 3
+    assert resumed.points == audit(None, seed=3).points
+    calls = len(made)
+    assert audit(place).points == resumed.points
+    assert len(made) == calls
+    with pytest.raises(InvalidInput, match="holds runs of another audit"):
+        audit(place, runs=1200)

@@ -67,8 +67,15 @@ def test_a_table_becomes_a_private_model(
     ]
     found = json.loads((out / "certificate.json").read_text())
     assert verify(found).ok
-    assert Certificate.from_dict(found).run.n == 4000
-    assert "Exact accuracy on the public test rows" in (out / "report.txt").read_text()
+    whole = Composition.from_dict(found)  # moments for whitening, and gradients
+    assert {part.run.n for part in whole.certificates} == {4000}
+    report = (out / "report.txt").read_text()
+    assert "\n4000 records, " in report
+    assert "Exact accuracy on the public test rows" in report
+    assert (
+        "Neighbors: tables that differ in one row, present in one and absent from the other "
+        "(add_remove)" in report
+    )
     # The claim is about this very model: its file's hash is in the certificate and on the page.
     model = (out / "model.json").read_bytes()
     stated = hashlib.sha256(model).hexdigest()
@@ -103,6 +110,46 @@ def test_parquet_is_read_like_csv(data: Path, tmp_path: Path) -> None:
     assert run("train", tmp_path / "people.parquet", *words) == 0
 
 
+def test_files_that_are_read_a_part_at_a_time_give_the_same_model(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    monkeypatch.setattr("dplateau.engines.sources.chunks_of.__defaults__", (1 << 12,))
+    whole = arrow_csv.read_csv(data)
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for k in range(3):
+        parquet.write_table(whole.slice(1400 * k, 1400), parts / f"{k}.parquet")
+    words = ["--target", "income", "--epsilon", 2, *KNOWN, "--compute-budget", 500, "--seed", 3]
+    words += ["--categories", "town=Rome,Oslo"]
+    assert run("train", data, *words, "-o", tmp_path / "whole") == 0
+    files = sorted(parts.iterdir())
+    for name, where in (("files", files), ("folder", [parts]), ("kept", [*files, "--scratch"])):
+        more = [tmp_path] if name == "kept" else []
+        assert run("train", *where, *more, *words, "-o", tmp_path / name) == 0
+        found, expected = (
+            json.loads((tmp_path / one / "model.json").read_text()) for one in (name, "whole")
+        )
+        assert np.allclose(found["weights"], expected["weights"], rtol=1e-6)
+        assert found["schema"] == expected["schema"]
+    capsys.readouterr()
+    for where, said in (
+        ([*files, data], "people.csv a part at a time: only Parquet"),
+        ([*files, "--engine", "spark"], "engine must be"),
+        ([*files, "--address", "auto"], "say --engine ray too"),
+        ([*files, "--evaluate-epsilon", "1"], "no rows of it are held out"),
+    ):
+        assert run("train", *where, *words, "-o", tmp_path / "no") == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line
+    undeclared = ["--target", "income", "--epsilon", 2, "--bounds", "age=17:90", *KNOWN[2:4]]
+    undeclared += ["--ignore", "town", "-o", tmp_path / "no"]
+    assert run("train", *files, *undeclared) == 2
+    assert "declare them (--classes A,B)" in capsys.readouterr().err
+
+
 def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,8 +166,11 @@ def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     assert verify(json.loads(text)).ok
     whole = Composition.from_json(text)
     assert whole.records == "disjoint"
-    model, score = whole.certificates
-    assert (model.run.n, score.run.n) == (4000 - held, held)
+    model, score = whole.parts
+    assert isinstance(model, Composition)
+    assert isinstance(score, Certificate)
+    assert {part.run.n for part in model.certificates} == {4000 - held}
+    assert score.run.n == held
     assert 0.499 <= score.claimed_epsilon <= 0.5
     report = (out / "report.txt").read_text()
     assert "by a coin of its own, so a record is in one of both parts" in report
@@ -158,7 +208,7 @@ def test_all_the_rows_of_a_person_are_protected_together(
     assert verify(json.loads(text)).ok
     whole = Composition.from_json(text)
     assert whole.records == "same"
-    assert [part.run.group_size for part in whole.certificates] == [3, 3]
+    assert {part.run.group_size for part in whole.certificates} == {3}
     report = (out / "report.txt").read_text()
     assert "tables that differ in the rows of one person, at most 3, present in one" in report
     assert "no person has more than 3 records (declared)" in report
@@ -404,25 +454,34 @@ def test_a_release_is_not_written_over_unless_one_says_so(
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "expected"),
     [
-        ["schema", ".", "--target", "income"],
-        ["train", ".", "--target", "income", "--epsilon", "1"],
-        ["predict", "{model}", "."],
+        (["schema", "{empty}", "--target", "y"], "there is no Parquet file in the folder {empty}"),
+        (
+            ["train", "{empty}", "--target", "y", "--epsilon", "1"],
+            "there is no Parquet file in the folder {empty}",
+        ),
+        (
+            ["predict", "{model}", "{empty}"],
+            "cannot read {empty}: it is a folder; give a CSV or Parquet file",
+        ),
     ],
 )
-def test_a_folder_is_no_table(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_an_empty_folder_is_no_table(
+    words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     body = '{"target": {"column": "y", "low": 0, "high": 1}, "columns": {"x": {"kind": "boolean"}}}'
     model = tmp_path / "model.json"
     model.write_text(
         '{"format": "dplateau/model", "format_version": 2, "kind": "ridge", "data_norm": 1, '
-        f'"classes": null, "weights": [[1]], "intercepts": [0], "schema": {body}}}'
+        f'"classes": null, "weights": [[1]], "intercepts": [0], "constant": 0.5, "whitening": [], '
+        f'"bend": null, "schema": {body}}}'
     )
-    assert run(*(word.format(model=model) for word in words)) == 2
+    (tmp_path / "empty").mkdir()
+    places = {"model": model, "empty": tmp_path / "empty"}
+    assert run(*(word.format(**places) for word in words)) == 2
     said = capsys.readouterr().err
-    assert said == "dplateau: cannot read .: it is a folder; give a CSV or Parquet file\n"
+    assert said == f"dplateau: {expected.format(**places)}\n"
 
 
 def test_options_speak_of_missing_cells_dates_and_models(

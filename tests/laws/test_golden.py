@@ -79,6 +79,7 @@ def test_the_catalogue_has_every_number_domain_and_class_of_losses() -> None:
     assert losses == {
         ("convex", "lipschitz"),
         ("convex", "lipschitz", "smoothness"),
+        ("convex", "lipschitz", "saddle", "smoothness"),
         ("convex", "lipschitz", "smoothness", "strong_convexity"),
         ("convex", "holder", "lipschitz"),
         ("convex", "dissipativity", "lipschitz", "smoothness"),

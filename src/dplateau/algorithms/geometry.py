@@ -47,9 +47,14 @@ class LossGeometry:
         that term is not clipped and costs no sensitivity.
     holder
         (p, M) with 0 <= p < 1 if the gradients are only Hölder continuous; p = 0 means that two
-        subgradients differ by at most M.
+        subgradients differ by at most M. Several pairs may hold at once: give a list of them, and
+        each bound uses the best.
     dissipativity
         (lambda, kappa): <grad f_i(x) - grad f_i(y), x - y> >= kappa |x - y|^2 - lambda.
+    saddle
+        Whether every f_i is convex in some weights and concave in the others, and "gradient" means
+        descent in the former and ascent in the latter: (grad_x f_i, -grad_y f_i), whose length and
+        smoothness are the L and M above. Then ``convex`` is False.
 
     Examples
     --------
@@ -61,8 +66,9 @@ class LossGeometry:
     convex: bool
     smoothness: float = math.inf
     strong_convexity: float = 0.0
-    holder: Holder | tuple[float, float] | None = None
+    holder: Holder | tuple[float, float] | Sequence[tuple[float, float]] | None = None
     dissipativity: Dissipativity | tuple[float, float] | None = None
+    saddle: bool = False
 
     def __post_init__(self) -> None:
         """Validate each constant, and the constants against each other."""
@@ -86,9 +92,28 @@ class LossGeometry:
                 f"smoothness={self.smoothness:g}; no function has both"
             )
         if self.holder is not None:
-            checks.put(self, "holder", _holder(self.holder))
+            checks.put(self, "holder", _holders(self.holder))
         if self.dissipativity is not None:
             checks.put(self, "dissipativity", _dissipativity(self.dissipativity))
+        if not isinstance(self.saddle, bool):
+            raise InvalidInput(f"saddle must be True or False; got {self.saddle!r}")
+        if self.saddle and self.convex:
+            raise InvalidInput(
+                "saddle=True is about losses convex in some weights and concave in the others; "
+                "set convex=False, or leave saddle out if they are convex in all"
+            )
+
+    @property
+    def holders(self) -> tuple[Holder, ...]:
+        """Return every pair (p, M) that was declared.
+
+        >>> LossGeometry(lipschitz=1.0, convex=True, holder=[(0.0, 2.0), (0.5, 3.0)]).holders[1]
+        Holder(exponent=0.5, constant=3.0)
+        """
+        if self.holder is None:
+            return ()
+        found: Any = (self.holder,) if isinstance(self.holder, Holder) else self.holder
+        return tuple(found)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constants that were given, JSON-ready (an infinite constant is left out)."""
@@ -100,9 +125,12 @@ class LossGeometry:
         if self.strong_convexity:
             described["strong_convexity"] = self.strong_convexity
         if self.holder is not None:
-            described["holder"] = list(self.holder)
+            pairs = [list(pair) for pair in self.holders]
+            described["holder"] = pairs[0] if len(pairs) == 1 else pairs
         if self.dissipativity is not None:
             described["dissipativity"] = list(self.dissipativity)
+        if self.saddle:
+            described["saddle"] = True
         return described
 
     @classmethod
@@ -118,6 +146,18 @@ def _pair(name: str, value: object, meaning: str) -> tuple[object, object]:
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise InvalidInput(f"{name} must be a pair {meaning}; got {value!r}")
     return value[0], value[1]
+
+
+def _holders(value: object) -> Holder | tuple[Holder, ...]:
+    """Read one pair, or several of different exponents."""
+    if not isinstance(value, tuple | list) or not any(isinstance(v, tuple | list) for v in value):
+        return _holder(value)
+    found = tuple(sorted(_holder(pair) for pair in value))
+    if len({pair.exponent for pair in found}) < len(found):
+        raise InvalidInput(
+            f"state one holder constant for each exponent; got {[tuple(pair) for pair in found]}"
+        )
+    return found if len(found) > 1 else found[0]
 
 
 def _holder(value: object) -> Holder:

@@ -398,13 +398,13 @@ class Room:
         most = self.lipschitz / loss.lipschitz
         share = max(-most, min(most, others.share))
         curvature = min(self.smoothness, others.curvature)
-        curvature = max(0.0 if loss.convex else -self.smoothness, curvature)
+        # A loss that is convex in some weights and concave in others may have only the former.
+        curvature = max(0.0 if loss.convex or loss.saddle else -self.smoothness, curvature)
         if not curvature:
             return Others(share=share)
         room = (most - abs(share)) * loss.lipschitz / abs(curvature)
         width = min(others.width, room)
-        if loss.holder is not None:
-            exponent, constant = loss.holder
+        for exponent, constant in loss.holders:
             scaled = constant * self.lipschitz / loss.lipschitz / abs(curvature)
             width = min(width, scaled ** (1 / (1 - exponent)) / 2)
         width *= 1 - 1e-12

@@ -7,10 +7,10 @@ fixed before, and the stated confidence is honest whatever the score.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -28,14 +28,12 @@ from dplateau.audit.monte_carlo_rates import (
     proved_epsilon,
     region_corners,
 )
+from dplateau.audit.monte_carlo_runs import Plan, Progress, Trainer, outputs_of, seed_on_file
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.sealed import TRAINER_AUDIT, Stamp, from_text, open_sealed, seal, to_text
 from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray
-
-Trainer = Callable[..., Any]
-Progress = Callable[[int, int], None]
 
 FEWEST_RUNS = 100
 # The share of the runs that chooses the score and the thresholds.
@@ -55,6 +53,8 @@ def audit_trainer(
     statistic: Statistic | None = None,
     direction: FloatArray | None = None,
     progress: Progress | None = None,
+    jobs: int | None = 1,
+    state: str | Path | None = None,
 ) -> AuditReport:
     """Train on ``data`` and on ``neighbor`` many times and test the certificate's whole curve.
 
@@ -86,6 +86,12 @@ def audit_trainer(
         better.
     progress
         Called with the number of runs done and their total, and nothing else.
+    jobs
+        Processes that share the runs, with the same outputs; None: one for every processor. More
+        than one needs joblib (extra ``train``).
+    state
+        A file of finished runs: an audit that was stopped goes on from it. It holds what the
+        trainer returned, so audit with data made for it, not with private ones.
 
     Returns
     -------
@@ -111,8 +117,11 @@ def audit_trainer(
     """
     count = checks.whole("runs", runs, least=FEWEST_RUNS)
     level = checks.probability("confidence", confidence)
-    start = _fresh_seed() if seed is None else checks.whole("seed", seed, least=0)
-    outputs = _outputs(train, (data, neighbor), count, start, at_once, progress)
+    place = None if state is None else Path(state)
+    known = seed_on_file(place) if seed is None else checks.whole("seed", seed, least=0)
+    start = _fresh_seed() if known is None else known
+    planned = Plan(train, (data, neighbor), count, start, at_once)
+    outputs = outputs_of(planned, jobs=jobs, state=place, progress=progress)
     fitted = int(_FITTED_SHARE * count)
     chosen, rest = [rows[:fitted] for rows in outputs], [rows[fitted:] for rows in outputs]
     score = fit_score(chosen[0], chosen[1], statistic=statistic, direction=direction)
@@ -151,90 +160,6 @@ def _gdp_estimate(points: tuple[ThresholdResult, ...], tested: int) -> float:
     point = min(points, key=lambda found: abs(found.hits_data + found.hits_neighbor - tested))
     rates = (np.array([point.hits_data, point.hits_neighbor]) + 0.5) / (tested + 1)
     return float(max(0.0, ndtri(rates[0]) - ndtri(rates[1])))
-
-
-def _outputs(
-    train: Trainer,
-    pair: tuple[Any, Any],
-    runs: int,
-    seed: int,
-    at_once: int | None,
-    progress: Progress | None,
-) -> list[FloatArray]:
-    """Return what left, one run per row, for both data sets."""
-    report = progress or (lambda done, total: None)
-    outputs: list[FloatArray] = []
-    for side, given in enumerate(pair):
-        parts: list[FloatArray] = []
-        done = 0
-        for part in _calls(train, given, runs, (seed, side), at_once):
-            parts.append(part)
-            done += len(part)
-            report(side * runs + done, 2 * runs)
-        outputs.append(_stacked(parts))
-    if outputs[0].shape[1] != outputs[1].shape[1]:
-        raise InvalidInput(
-            f"the trainer returned {outputs[0].shape[1]} numbers on the data and "
-            f"{outputs[1].shape[1]} on its neighbor; outputs must have one size"
-        )
-    return outputs
-
-
-def _calls(
-    train: Trainer, given: Any, runs: int, stream: tuple[int, int], at_once: int | None
-) -> Iterator[FloatArray]:
-    """Yield outputs call by call; every call has a generator of its own."""
-    most = 1 if at_once is None else checks.whole("at_once", at_once)
-    alone = at_once is None and _takes_one_argument(train)
-    for call, first in enumerate(range(0, runs, most)):
-        count = min(most, runs - first)
-        seed, side = stream
-        rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(side, call)))
-        if at_once is None:
-            raw = train(given) if alone else train(given, rng)
-            yield _rows(raw, 1, first)
-        else:
-            yield _rows(train(given, rng, count), count, first)
-
-
-def _takes_one_argument(train: Trainer) -> bool:
-    try:
-        parameters = inspect.signature(train).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
-        return False
-    return sum(parameter.kind in kinds for parameter in parameters) == 1
-
-
-def _rows(raw: Any, count: int, first: int) -> FloatArray:
-    """Return outputs as ``count`` rows of finite numbers."""
-    try:
-        found = np.asarray(raw, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(
-            f"the trainer must return numbers; run {first} returned {type(raw).__name__}"
-        ) from None
-    if count > 1 and (found.ndim == 0 or len(found) != count):
-        raise InvalidInput(
-            f"with at_once the trainer must return one row per run: {count} rows were asked for, "
-            f"the shape is {found.shape}"
-        )
-    if found.size == 0:
-        raise InvalidInput(f"the trainer returned nothing in run {first}")
-    rows = found.reshape(count, -1)
-    if not np.all(np.isfinite(rows)):
-        bad = first + int(np.argmin(np.all(np.isfinite(rows), axis=1)))
-        raise InvalidInput(f"the trainer returned a number that is not finite in run {bad}")
-    return rows
-
-
-def _stacked(parts: list[FloatArray]) -> FloatArray:
-    widths = {part.shape[1] for part in parts}
-    if len(widths) > 1:
-        raise InvalidInput(f"outputs must have one size; the trainer returned {sorted(widths)}")
-    return np.concatenate(parts)
 
 
 # ---- scores -------------------------------------------------------------------------------------

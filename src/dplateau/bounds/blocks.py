@@ -97,6 +97,12 @@ class PoissonBlocks(Bound):
             return witnesses[0]
         return min(witnesses, key=lambda witness: self.curve(run, witness).epsilon(delta))
 
+    def plan_one_of_many(self, run: Run, delta: float) -> Witness:
+        """Return the plan for a run that is composed with many like it."""
+        sizes = batch_sizes(run, delta)
+        plans = cheapest_plans(lags_of(run, sizes), run.group_size, one_of_many=True)
+        return _witness(run, sizes, plans[0])
+
     def curve(self, run: Run, witness: Witness) -> PrivacyCurve:
         """Check the plan and compose its blocks; of a group, the worst way to split it."""
         sizes = sizes_of(run, int(witness["batch_cap"]), int(witness["batch_floor"]))

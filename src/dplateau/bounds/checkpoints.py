@@ -154,10 +154,11 @@ class ComposedStretches(Bound):
         share = delta / sum(one.count for one in stretches)
         witnesses = []
         for bound in self.covered.by(run):
-            planned = [bound.plan(stretch_run(run, one), share) for one in stretches]
-            rows = zip(stretches, planned, strict=True)
-            parts = [{**vars(one), "witness": dict(plan)} for one, plan in rows]
-            witnesses.append({"bound": bound.name, "stretches": parts})
+            for planner in planners(bound, many=any(one.count > 1 for one in stretches)):
+                planned = [planner(stretch_run(run, one), share) for one in stretches]
+                rows = zip(stretches, planned, strict=True)
+                parts = [{**vars(one), "witness": dict(plan)} for one, plan in rows]
+                witnesses.append({"bound": bound.name, "stretches": parts})
         if len(witnesses) == 1:
             return witnesses[0]
         return min(witnesses, key=lambda witness: self.curve(run, witness).epsilon(delta))
@@ -199,6 +200,13 @@ class ComposedStretches(Bound):
                 parts = [(curve(bound, alone), times) for alone, times in stretches]
                 epsilons[i] = min(epsilons[i], composed(parts).epsilon(delta))
         return epsilons
+
+
+def planners(bound: Bound, *, many: bool) -> list[Callable[[Run, float], Witness]]:
+    """Return how a stretch may be planned: by itself, and as one of many."""
+    if many and isinstance(bound, PoissonBlocks):
+        return [bound.plan, bound.plan_one_of_many]
+    return [bound.plan]
 
 
 def _why_too_many(run: Run) -> str | None:

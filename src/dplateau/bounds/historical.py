@@ -386,7 +386,7 @@ class BravoWeaklySmooth(BravoClosed):
 
     def factor(self, run: Run) -> float:
         eta, lipschitz, diameter, n = _constants(run)
-        p, constant = loss_of(run).holder or (0.0, 2 * lipschitz)
+        p, constant = next(iter(loss_of(run).holders), (0.0, 2 * lipschitz))
         steps = weakly_smooth_steps(run)
         power = float(eta ** (2 * p / (1 - p)) * (constant / 2) ** (2 / (1 - p)))
         jump = 4 * power * (1 - p) / (1 + p)

@@ -271,8 +271,7 @@ def _gradients_apart(loss: LossGeometry, distances: FloatArray) -> FloatArray:
     apart = np.where(distances > 0, 2 * loss.lipschitz, 0.0)
     if math.isfinite(loss.smoothness):
         apart = np.minimum(apart, loss.smoothness * distances)
-    if loss.holder is not None:
-        exponent, constant = loss.holder
+    for exponent, constant in loss.holders:
         apart = np.minimum(apart, np.where(distances > 0, constant * distances**exponent, 0.0))
     return apart
 

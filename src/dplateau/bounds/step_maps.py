@@ -33,7 +33,7 @@ from dplateau.algorithms.stated import learning_rates, loss_of
 from dplateau.bounds.base import Assumption
 from dplateau.errors import NotApplicable
 from dplateau.numerics.solve import largest_integer, smallest_integer
-from dplateau.shifts import Linear, Modulus, SquareRoot
+from dplateau.shifts import DescentAscent, Linear, Modulus, SquareRoot
 
 # Classes of losses whose steps have a Lipschitz constant: what a contraction may be made of.
 CONTRACTION = "convex and smooth"
@@ -76,6 +76,8 @@ class StepMap:
         # A map that does not expand beats every square root with the same factor.
         if self.loss.convex and learning_rate * self.l2 < 1 and expands:
             moduli.update(self._convex_nonsmooth(learning_rate))
+        if self.loss.saddle and learning_rate * self.l2 < 1:
+            moduli.update(self._convex_concave(learning_rate))
         if smooth and self.loss.dissipativity is not None:
             offset, rate = self.loss.dissipativity
             moduli["strongly dissipative"] = self._dissipative(learning_rate, offset, rate)
@@ -89,12 +91,31 @@ class StepMap:
             moduli["convex and Lipschitz"] = SquareRoot(
                 shrink**2 * _UP, (2 * eta * self.loss.lipschitz * self.most_fraction) ** 2 * _UP
             )
-        if self.loss.holder is not None:
-            p, constant = self.loss.holder
-            power = 1 / (1 - p)
-            jump = 2 * (eta / shrink) ** power * math.sqrt((1 - p) / (1 + p))
-            jump *= (constant * self.most_fraction / 2) ** power * shrink
+        if self.loss.holders:
+            jump = min(self._jump(eta, p, constant) for p, constant in self.loss.holders)
             moduli["convex and weakly smooth"] = SquareRoot(shrink**2 * _UP, jump**2 * _UP)
+        return moduli
+
+    def _jump(self, eta: float, p: float, constant: float) -> float:
+        shrink, power = 1 - eta * self.l2, 1 / (1 - p)
+        jump = 2 * (eta / shrink) ** power * math.sqrt((1 - p) / (1 + p))
+        return float(jump * (constant * self.most_fraction / 2) ** power * shrink)
+
+    def _convex_concave(self, eta: float) -> dict[str, Modulus]:
+        # Descent and ascent at once are steps along a monotone field F, <d, F(x) - F(y)> >= 0, so
+        # |d - eta (dF + l2 d)|^2 <= (1 - eta l2)^2 |d|^2 + eta^2 |dF|^2, |dF| <= min(2 L, M |d|) f.
+        moduli: dict[str, Modulus] = {}
+        shrink, part = 1 - eta * self.l2, self.most_fraction * _UP
+        lipschitz, smoothness = self.loss.lipschitz * part, self.loss.smoothness * part
+        if math.isfinite(lipschitz):
+            moduli["convex-concave and Lipschitz"] = SquareRoot(
+                shrink**2 * _UP, (2 * eta * lipschitz) ** 2 * _UP
+            )
+        if math.isfinite(smoothness):
+            moduli["convex-concave and smooth"] = Linear(math.hypot(shrink, eta * smoothness) * _UP)
+        if self.l2 == 0 and math.isfinite(lipschitz) and math.isfinite(smoothness):
+            both = DescentAscent(eta * _UP, lipschitz, smoothness)
+            moduli["convex-concave, Lipschitz and smooth"] = both
         return moduli
 
     def _dissipative(self, eta: float, offset: float, rate: float) -> SquareRoot:

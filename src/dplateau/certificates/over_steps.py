@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import Cyclic, Run, require_run
+from dplateau.algorithms import Checkpoints, Cyclic, Run, require_run
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
+from dplateau.certificates.certify import certify
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.shown import Shown, rounded_up
@@ -126,6 +127,65 @@ def epsilon_over_steps(
     if not lines:
         raise InvalidInput("no bound applies to this run; compare(run, delta) says why")
     return EpsilonOverSteps(run, level, counts, tuple(lines))
+
+
+@dataclass(frozen=True)
+class EpsilonOverReleases:
+    """What a run costs by the number of its iterates that leave, from the last alone to all."""
+
+    run: Run
+    delta: float
+    releases: IntArray
+    epsilon: FloatArray
+    all_released: float
+
+
+def epsilon_over_releases(
+    run: Run, delta: float, releases: Sequence[int] | IntArray
+) -> EpsilonOverReleases:
+    """Return the best epsilon of the run by how many equally spaced iterates of it leave.
+
+    Parameters
+    ----------
+    run
+        The run; what it releases is replaced.
+    delta
+        The failure probability of the claims, above 0.
+    releases
+        Numbers of releases, the last iterate included; each is rounded to one that divides the
+        run into equal stretches (and a shorter one).
+
+    Returns
+    -------
+    EpsilonOverReleases
+        The numbers as rounded, the claims, and the claim for a run whose every iterate leaves.
+
+    Raises
+    ------
+    InvalidInput
+        If a number is not between 1 and the number of steps.
+
+    Examples
+    --------
+    >>> from dplateau import LossGeometry, NoisyGD
+    >>> run = NoisyGD(n=10, steps=100, learning_rate=0.5, l2=0.1, noise_std=1.0, release="last",
+    ...               loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=0.5))
+    >>> epsilon_over_releases(run, 1e-5, [1, 10, 100]).epsilon.round(3)
+    array([2.541, 4.323, 4.377])
+    """
+    asked = sorted({checks.whole("a number of releases", int(count)) for count in releases})
+    if not asked or asked[-1] > require_run(run).steps:
+        raise InvalidInput(
+            f"numbers of releases lie between 1 and the {run.steps} steps of the run; got {asked}"
+        )
+    lengths = dict.fromkeys(-(-run.steps // count) for count in asked)
+    counts = [-(-run.steps // every) for every in lengths]
+    claims = [
+        certify(run.replace(release=Checkpoints(every=every)), delta).claimed_epsilon
+        for every in lengths
+    ]
+    whole = certify(run.replace(release="all"), delta).claimed_epsilon
+    return EpsilonOverReleases(run, delta, np.array(counts), np.array(claims), whole)
 
 
 # ---- at which places, and as rows for a file -----------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file, whole_option
 from dplateau.cli.progress import progress_bar
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.files import read_text, write_whole
@@ -75,7 +75,7 @@ def audit_command(
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(help="Runs on each data set (default 1000).", rich_help_panel=_PANEL),
+        whole_option("--runs", help="Runs on each data set (default 1000).", panel=_PANEL),
     ] = None,
     confidence: Annotated[
         float | None,
@@ -86,7 +86,21 @@ def audit_command(
     ] = None,
     at_once: Annotated[
         int | None,
-        typer.Option(help="Runs that the trainer does in one call.", rich_help_panel=_PANEL),
+        whole_option("--at-once", help="Runs that the trainer does in one call.", panel=_PANEL),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes that share the runs (default 1; 0: one for every processor).",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of finished runs: an audit that was stopped goes on from it.",
+            rich_help_panel=_PANEL,
+        ),
     ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT_PANEL)
@@ -115,6 +129,8 @@ def audit_command(
         "confidence": confidence,
         "seed": seed,
         "at_once": at_once,
+        "jobs": jobs,
+        "state": state,
         "picture": picture,
     }
     _check_request(trainer, options, output)
@@ -199,6 +215,8 @@ def _with_trainer(
             seed=options["seed"],
             at_once=options["at_once"],
             progress=report,
+            jobs=1 if options["jobs"] is None else options["jobs"] or None,
+            state=options["state"],
         )
     return replace(found, report=audit)
 

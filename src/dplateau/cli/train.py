@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dplateau.cli.ledger import refusals_are_verdicts
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, whole_option
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_text, write_whole
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
-    from dplateau.tables import Release, Schema, Table
+    from dplateau.engines import Ray
+    from dplateau.tables import Release, Schema, Table, TableFiles
 
 TRAIN_EXAMPLE = (
     "Example: `dplateau train adult.csv --target income --epsilon 1 --classes '<=50K,>50K' "
@@ -47,7 +48,13 @@ Decimal = Annotated[str, typer.Option(help="Decimal point of a CSV.", rich_help_
 
 @refusals_are_verdicts
 def train_command(
-    data: Annotated[Path, typer.Argument(help="CSV or Parquet file of private rows.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(
+            help="CSV or Parquet file of private rows; several Parquet files, folders and large "
+            "ones are read a part at a time."
+        ),
+    ],
     epsilon: Annotated[
         float,
         typer.Option("--epsilon", help="What the model may cost.", rich_help_panel=CLAIM_PANEL),
@@ -92,7 +99,11 @@ def train_command(
     ] = 1.0,
     n_public: Annotated[
         int | None,
-        _known("--n-public", "Public upper bound on the rows; hides how many there are."),
+        whole_option(
+            "--n-public",
+            help="Public upper bound on the rows; hides how many there are.",
+            panel=_KNOWN,
+        ),
     ] = None,
     delta: Annotated[
         float | None,
@@ -105,10 +116,11 @@ def train_command(
     ] = "add-remove",
     max_records_per_person: Annotated[
         int | None,
-        typer.Option(
+        whole_option(
+            "--max-records-per-person",
             help="Most rows of one person (default 1, or what a schema file says); the claim "
             "holds for all of them.",
-            rich_help_panel=CLAIM_PANEL,
+            panel=CLAIM_PANEL,
         ),
     ] = None,
     evaluate_epsilon: Annotated[
@@ -143,6 +155,28 @@ def train_command(
         int | None,
         typer.Option(help="Makes the fit repeatable, and so not private.", rich_help_panel=_FIT),
     ] = None,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            help="Read the files a part at a time and keep encoded rows in a nameless file in this "
+            "folder (default: encode them on every pass).",
+            rich_help_panel=_FIT,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="ray: workers of a Ray cluster read Parquet files of their own.",
+            rich_help_panel=_FIT,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a Ray cluster that runs (default: one for the time of the command).",
+            rich_help_panel=_FIT,
+        ),
+    ] = None,
     separator: Separator = None,
     decimal: Decimal = ".",
     public_test: Annotated[
@@ -170,12 +204,14 @@ def train_command(
     """Train a private linear model on a table and write model, certificate and report."""
     from dplateau.ledger import Ledger
     from dplateau.report import report_page
-    from dplateau.tables import fit_table, read_table
+    from dplateau.tables import fit_table, read_table, read_tables
     from dplateau.tables.release import CERTIFICATE, FILES, refuse_to_overwrite
 
     if not overwrite:
         refuse_to_overwrite(output)
-    table = read_table(data, separator=separator, decimal=decimal)
+    cluster = _engine(engine, address)
+    stay = cluster is not None or scratch is not None
+    table = read_tables(data, stay=stay, separator=separator, decimal=decimal)
     columns = _column_options(bounds, categories, hashed, boolean, ignore)
     default = _missing_options(missing, columns)
     options: dict[str, Any] = {
@@ -184,7 +220,7 @@ def train_command(
         "missing": default,
         "max_records_per_person": max_records_per_person,
     }
-    known = _schema(table, data, schema, options)
+    known = _schema(table, data[0], schema, options)
     tests = None if public_test is None else read_table(public_test, separator=separator)
     with nullcontext() if ledger is None else Ledger(ledger):
         release = fit_table(
@@ -200,10 +236,12 @@ def train_command(
             evaluate_epsilon=evaluate_epsilon,
             safe_noise=safe_noise,
             seed=seed,
+            scratch=scratch,
+            engine=cluster,
             verbose=sys.stderr.isatty(),
         )
     public_score = None if tests is None else release.model.score(tests)
-    report = release.report(str(data), public_score)
+    report = release.report(table.path, public_score)
     page = report_page(release.certificate, name=CERTIFICATE)
     release.write(output, report, page)
     for warning in release.warnings:
@@ -248,7 +286,7 @@ def predict_command(
 
 
 def schema_command(
-    data: Annotated[Path, typer.Argument(help="CSV or Parquet file.")],
+    data: Annotated[Path, typer.Argument(help="CSV or Parquet file, or a folder of Parquet.")],
     target: Annotated[str, typer.Option("--target", help="Column to predict.")],
     output: Annotated[
         Path | None,
@@ -258,10 +296,10 @@ def schema_command(
     decimal: Decimal = ".",
 ) -> None:
     """Draft a schema from column names and types, for you to fill in the public ranges."""
-    from dplateau.tables import read_table
+    from dplateau.tables import read_tables
     from dplateau.tables.schema import draft
 
-    types = read_table(data, separator=separator, decimal=decimal).types()
+    types = read_tables([data], stay=False, separator=separator, decimal=decimal).types()
     place = output or default_schema(data)
     if place.exists():
         raise InvalidInput(f"{place} exists; remove it first, or choose another with -o")
@@ -271,10 +309,25 @@ def schema_command(
 
 def default_schema(data: Path) -> Path:
     """Return where a table's schema is looked for."""
-    return data.with_name(f"{data.name}.schema.toml")
+    named = data if data.name else data.resolve()
+    return named.with_name(f"{named.name}.schema.toml")
 
 
-def _schema(table: Table, data: Path, path: Path | None, options: dict[str, Any]) -> Schema:
+def _engine(name: str | None, address: str | None) -> Ray | None:
+    """Return the cluster that the options name."""
+    from dplateau.engines.cluster import Ray, engine_of
+
+    if name is None:
+        if address is not None:
+            raise InvalidInput("--address is that of a Ray cluster; say --engine ray too")
+        return None
+    engine_of(name)
+    return Ray(address=address)
+
+
+def _schema(
+    table: Table | TableFiles, data: Path, path: Path | None, options: dict[str, Any]
+) -> Schema:
     """Return what the schema file says, with what the options say in its place."""
     from dplateau.tables.schema import completed, declared_in, overridden
 

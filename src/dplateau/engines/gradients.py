@@ -86,7 +86,7 @@ def train_gradient(
         Whether there may be fewer records than ``run.n``; the others count as absent.
     never_clips
         A promise that no gradient is ever longer than ``run.loss.lipschitz``, so that the loss is
-        what it was declared to be. Runs that declare a convex or dissipative loss need it.
+        what it was declared to be. Runs that declare a convex, saddle or dissipative loss need it.
     block_rows
         How many records the function gets at a time (the last ones are filled up, so that compiled
         functions see one shape); by default up to 256, fewer for large models.
@@ -294,12 +294,17 @@ def _check_run(run: Run, never_clips: bool) -> None:
             "the run declares no length to cut gradients to; describe it with "
             "loss=LossGeometry(lipschitz=<clip norm>, convex=False)"
         )
-    relied = "convex" if run.loss.convex else "dissipative"
-    if (run.loss.convex or run.loss.dissipativity is not None) and not never_clips:
+    lost = {
+        "convex": run.loss.convex,
+        "convex-concave": run.loss.saddle,
+        "dissipative": run.loss.dissipativity is not None,
+    }
+    if any(lost.values()) and not never_clips:
+        kind = next(name for name, declared in lost.items() if declared)
         raise InvalidInput(
-            f"the run declares {relied} losses, but gradients that are cut belong to none; "
-            "describe it with convex=False and no dissipativity, or promise by never_clips=True "
-            f"that no gradient is ever longer than lipschitz={run.loss.lipschitz:g}"
+            f"the run declares {kind} losses, but gradients that are cut belong to none; describe "
+            "it with convex=False and no more than smoothness, or promise by never_clips=True that "
+            f"no gradient is ever longer than lipschitz={run.loss.lipschitz:g}"
         )
 
 

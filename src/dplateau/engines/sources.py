@@ -112,12 +112,16 @@ class TableSource:
         The column of targets.
     at_most
         Whether there may be fewer rows than the run declares.
+    encode
+        Makes (rows, targets) of a ``pyarrow.RecordBatch`` with these columns, each from its own
+        record alone; by default columns of numbers are taken as they are.
     """
 
     data: Any
     features: Sequence[str] | str
     target: str
     at_most: bool = False
+    encode: Callable[[Any], Part] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,6 +373,24 @@ class _Columns:
         return found.T, targets
 
 
+@dataclass(frozen=True, eq=False)
+class _Encoded:
+    """Records of a batch that a function makes rows of, when they are asked for."""
+
+    batch: Any
+    encode: Callable[[Any], Part]
+
+    @property
+    def n(self) -> int:
+        return int(self.batch.num_rows)
+
+    def rows(self, chosen: Rows) -> Part:
+        if isinstance(chosen, slice):
+            start, stop, _ = chosen.indices(self.n)
+            return self.encode(self.batch.slice(start, stop - start))
+        return self.encode(self.batch.take(chosen))
+
+
 def _slice(part: Any) -> Chunk:
     return _Slice(*_pair(part))
 
@@ -411,7 +433,11 @@ def _slices(features: Any, targets: Any, chunk_bytes: int) -> Iterator[Chunk]:
 
 def _columns(source: TableSource, chunk_bytes: int) -> Iterator[Chunk]:
     names = [source.features] if isinstance(source.features, str) else list(source.features)
-    for batch in _batches(source.data, [*names, source.target], chunk_bytes):
+    wanted = list(dict.fromkeys([*names, source.target]))
+    for batch in _batches(source.data, wanted, chunk_bytes):
+        if source.encode is not None:
+            yield _Encoded(batch, source.encode)
+            continue
         columns = [_numbers(batch.column(name), name) for name in names]
         targets = _labels(batch.column(source.target), source.target)
         if targets.ndim != 1:
@@ -434,12 +460,13 @@ def _table_rows(data: Any) -> int:
     return sum(_opened_file(path).metadata.num_rows for path in _files(data))
 
 
-def column_names(data: Any) -> list[str]:
-    """Return the columns of a table, of its first file if there are several."""
+def arrow_schema(data: Any) -> Any:
+    """Return the Arrow schema of a table, of its first file if there are several."""
     pyarrow, dataset, _ = _arrow()
     if isinstance(data, pyarrow.Table | dataset.Dataset):
-        return list(data.schema.names)
-    return list(_opened_file(_files(data)[0]).schema_arrow.names)
+        return data.schema
+    with _opened_file(_files(data)[0]) as file:
+        return file.schema_arrow
 
 
 def _arrow() -> tuple[Any, Any, Any]:

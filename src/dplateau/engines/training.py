@@ -314,7 +314,7 @@ def _check_run(run: Run, loss: Loss, feature_norm: float, clip: float | None) ->
             "the run declares no loss; pass loss=...geometry(feature_norm, clip) to it, here "
             f"loss={held!r}"
         )
-    relies = run.loss.convex or run.loss.dissipativity is not None
+    relies = run.loss.convex or run.loss.saddle or run.loss.dissipativity is not None
     if relies and not held.convex:
         raise InvalidInput(
             f"the run declares convex losses, but clipped gradients of {loss!r} belong to none; "
@@ -352,8 +352,7 @@ def _promises(
         ("smoothness", said.smoothness, held.smoothness),
         ("strong_convexity", -said.strong_convexity, -held.strong_convexity),
     ]
-    if said.holder is not None:
-        found.append(("holder constant", said.holder[1], _holder_constant(held, said.holder[0])))
+    found += [("holder constant", h, _holder_constant(held, p)) for p, h in said.holders]
     if said.dissipativity is not None:
         # A convex loss has <...> >= 0, which is at least rate * distance^2 - offset on the domain.
         offset, rate = said.dissipativity
@@ -362,8 +361,11 @@ def _promises(
 
 
 def _holder_constant(held: LossGeometry, exponent: float) -> float:
-    """Return H with |grad f(x) - grad f(y)| <= H |x - y|^exponent: two bounds, interpolated."""
-    spread = 2 * held.lipschitz if held.holder is None else held.holder[1]
+    """Return H with |grad f(x) - grad f(y)| <= H |x - y|^exponent: two bounds, interpolated.
+
+    The losses of linear models declare at most one pair, of exponent 0.
+    """
+    spread = next((constant for _, constant in held.holders), 2 * held.lipschitz)
     if math.isinf(held.smoothness):
         return spread if exponent == 0 else math.inf
     return float(held.smoothness**exponent * spread ** (1 - exponent))

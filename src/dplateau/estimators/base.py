@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -26,10 +29,12 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
 from dplateau.engines.cluster import engine_of
+from dplateau.engines.ranges import noisy_ranges
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.columns import columns_of
 from dplateau.estimators.data import ArrayData, Data, names_of, source_data, source_of
 from dplateau.estimators.disclosures import (
+    PUBLIC_VALIDATION,
     SEEDED,
     about_engine,
     about_rows,
@@ -40,6 +45,7 @@ from dplateau.estimators.disclosures import (
 )
 from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap
+from dplateau.estimators.stages import Stages, Watching, staged
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.ledger import ledger_in_force, paid_for
@@ -47,6 +53,8 @@ from dplateau.planning import Plan, plan
 from dplateau.planning.plan import records_per_person, released
 
 DEFAULT_DELTA = 1e-5
+# What a fitted model predicts with, beside the map of rows.
+_WEIGHTS = ("coef_", "intercept_", "coef_beyond_", "intercept_beyond_")
 DEFAULT_NORM = 1.0
 
 _PARAMETERS = """
@@ -62,7 +70,9 @@ _PARAMETERS = """
         [-1, 1] before ``data_norm`` applies. Or a dict by column name (by position if X has no
         names), or a list, that has for each column (low, high), "binary" (0 or 1, left as it is) or
         ("nonnegative", high) (mapped to [0, 1]). Sparse X needs zeros that stay zeros: those two
-        kinds, or ranges that are symmetric about 0.
+        kinds, or ranges that are symmetric about 0. Where no bounds are known, "private" (for all
+        columns, or as the kind of one) finds them with noise, which a tenth of the squared Gaussian
+        parameter pays for; honest public bounds are better.
     fit_intercept
         Whether to learn a constant.
     n_public
@@ -81,6 +91,14 @@ _PARAMETERS = """
         Sparse rows are never whitened.
     compute_budget
         Most passes over the data; None: about ten seconds' worth.
+    checkpoints
+        So many models leave on the way, equally spaced (``staged_predict``); the certificate covers
+        all of them. Free where the plan's claim is composition's; otherwise they cost noise.
+    early_stopping
+        "released": looks at each checkpoint with ``public_validation``, stops after two without a
+        better score and keeps the best. The certificate stays that of the steps planned.
+    public_validation
+        A pair (X, y) of public records, none of them private, for ``early_stopping``.
     random_state
         None draws noise from a secure generator. Anything else makes the fit repeatable, which is
         not private, and warns.
@@ -108,6 +126,9 @@ _ATTRIBUTES = """
         its own; None where rows were not whitened.
     certificate_, plan_, row_map_
         What is proved about the fit, what was run and why, and how rows are brought to the bounds.
+    staged_weights_, validation_scores_
+        With ``checkpoints``: ``coef_``, ``intercept_`` and so on of every stage, by name; and with
+        ``early_stopping`` the score of each on the public records.
     n_features_in_, feature_names_in_, classes_
         The columns, and the classes of a classifier.
 
@@ -131,6 +152,8 @@ class PrivateLinearModel(BaseEstimator):
     coef_: FloatArray
     intercept_: Any
     n_features_in_: int
+    staged_weights_: list[dict[str, Any]]
+    validation_scores_: list[float]
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Complete the docstring with the parameters of all bases, which are all by keyword."""
@@ -154,6 +177,9 @@ class PrivateLinearModel(BaseEstimator):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -171,6 +197,9 @@ class PrivateLinearModel(BaseEstimator):
         self.algorithm = algorithm
         self.whitening = whitening
         self.compute_budget = compute_budget
+        self.checkpoints = checkpoints
+        self.early_stopping = early_stopping
+        self.public_validation = public_validation
         self.random_state = random_state
         self.safe_noise = safe_noise
         self.scratch = scratch
@@ -203,20 +232,31 @@ class PrivateLinearModel(BaseEstimator):
         return self
 
     def _learn(self, X: Any, y: Any) -> None:
+        self._check_stages()
         data = self._data(X, y)
         slots = self._slots(data.n) if isinstance(data, ArrayData) else data.n
         names = getattr(self, "feature_names_in_", None)
         columns = columns_of(self.feature_bounds, data.width, names)
+        unknown = () if columns is None else columns.unknown
         task = self._task(data.targets)
-        chosen = self._planned(slots, data, task)
+        sought = len(unknown) + self._seeks_targets
+        chosen, stages = self._planned(slots, data, task, sought), None
+        if self.checkpoints is not None:
+            chosen, stages = staged(chosen, self.checkpoints)
         for doubt in (*self._undeclared(), *chosen.doubts):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
         row_map = RowMap(chosen.data_norm, chosen.intercept, columns)
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
+            if chosen.ranges is not None:
+                low, high = self._ranges(chosen.ranges.run, data, unknown, randomness)
+                if columns is not None:
+                    found = columns.found(low[: len(unknown)], high[: len(unknown)])
+                    row_map = dataclasses.replace(row_map, columns=found)
             training = data.training(row_map, task, slots, chosen, randomness)
             bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
             row_map = dataclasses.replace(row_map, whitening=training.whitening, bend=bend)
+            watching = None if stages is None else self._watching(stages, row_map)
             weights = train(
                 chosen.run,
                 chosen.loss,
@@ -226,6 +266,7 @@ class PrivateLinearModel(BaseEstimator):
                 clip=chosen.clip,
                 randomness=randomness,
                 progress=progress_of(self.verbose, type(self).__name__, chosen.run),
+                on_checkpoint=watching,
                 engine=engine_of(self.engine),
             )
         self.plan_ = chosen
@@ -237,13 +278,99 @@ class PrivateLinearModel(BaseEstimator):
                 about_sizes(None if data.exact else self.n_public, slots, chosen.run.neighbors),
                 *about_rows(data.dtype, randomness),
                 *about_engine(self.engine),
+                *((PUBLIC_VALIDATION,) if self.early_stopping is not None else ()),
                 *self._more_assumptions(),
             ),
         )
-        whole = released(chosen.moments, gradients)
+        whole = released(chosen.before, gradients)
         # Whoever knows the seed can subtract the noise; plan_.certificate says what it would cost.
         self.certificate_ = whole if randomness.private else whole.without_claim(SEEDED)
-        self._keep(*row_map.in_original_units(weights))
+        if watching is None:
+            self._keep(*row_map.in_original_units(weights))
+            return
+        models = [self._at(w, row_map) for w in watching.stages.weights(watching.path)]
+        self.staged_weights_ = [
+            {name: value for name, value in vars(model).items() if name in _WEIGHTS}
+            for model in models
+        ]
+        self._take(self.staged_weights_[watching.best])
+        if watching.score is not None:
+            self.validation_scores_ = watching.scores
+
+    def staged_predict(self, X: Any) -> Iterator[Any]:
+        """Yield the predictions of every model that left on the way, as boosting has it."""
+        for model in self._staged():
+            yield model.predict(X)
+
+    def _staged(self) -> Iterator[Any]:
+        """Yield a copy of this estimator for every stage, with that stage's weights."""
+        check_is_fitted(self)
+        if self.checkpoints is None:
+            raise InvalidInput(
+                f"{type(self).__name__} was fitted without stages: pass checkpoints=5 or so, which "
+                "are then part of what leaves and of its certificate"
+            )
+        for weights in self.staged_weights_:
+            model = copy.copy(self)
+            model._take(weights)
+            yield model
+
+    def _take(self, weights: dict[str, Any]) -> None:
+        for name, value in weights.items():
+            setattr(self, name, value)
+
+    def _at(self, weights: FloatArray, row_map: RowMap) -> Any:
+        """Return a copy of this estimator with these weights of the run."""
+        model = copy.copy(self)
+        model.row_map_ = row_map
+        model._keep(*row_map.in_original_units(weights))
+        return model
+
+    def _check_stages(self) -> None:
+        """Refuse to stop by what is not public, or by nothing."""
+        if self.early_stopping is None:
+            if self.public_validation is not None:
+                raise InvalidInput(
+                    "public_validation is for early_stopping='released'; pass both, or neither"
+                )
+            return
+        checks.choice("early_stopping", self.early_stopping, ("released",))
+        if self.checkpoints is None or self.public_validation is None:
+            raise InvalidInput(
+                "early_stopping='released' looks at checkpoints with public data: pass "
+                "checkpoints=... and public_validation=(X, y); a score on private records would be "
+                "one more release"
+            )
+        if not isinstance(self.public_validation, tuple | list) or len(self.public_validation) != 2:
+            raise InvalidInput(
+                f"public_validation is a pair (X, y); got {type(self.public_validation).__name__}"
+            )
+
+    def _watching(self, stages: Stages, row_map: RowMap) -> Watching:
+        """Return what takes the checkpoints: with public records it scores each stage."""
+        if self.early_stopping is None:
+            return Watching(stages, None)
+        known, truth = self.public_validation
+        return Watching(stages, lambda w: float(self._at(w, row_map).score(known, truth)))
+
+    @property
+    def _seeks_targets(self) -> bool:
+        """Return whether bounds of the targets are to be found."""
+        return False
+
+    def _ranges(
+        self, run: Run, data: Data, unknown: tuple[int, ...], randomness: Randomness
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return bounds of the unknown columns, and of the targets last if they are sought."""
+        if not isinstance(data, ArrayData) or issparse(data.features):
+            raise InvalidInput(
+                'bounds="private" needs dense arrays in memory; state public bounds for sources '
+                "and sparse rows"
+            )
+        values = np.asarray(data.features[:, list(unknown)], dtype=np.float64)
+        if self._seeks_targets:
+            values = np.column_stack([values, data.targets])
+        return noisy_ranges(run, values, randomness=randomness)
 
     def _data(self, X: Any, y: Any) -> Data:
         """Return the records: checked arrays, or a source whose records are checked when read."""
@@ -308,7 +435,7 @@ class PrivateLinearModel(BaseEstimator):
             return min(DEFAULT_DELTA, 1.0 / slots)
         return checks.probability("delta", self.delta)
 
-    def _planned(self, slots: int, data: Data, task: Task) -> Plan:
+    def _planned(self, slots: int, data: Data, task: Task, private_ranges: int) -> Plan:
         """Return what to run; sizes and parameters are all that it depends on."""
         if isinstance(self.algorithm, Run) and self.algorithm.neighbors != self.neighbors:
             raise InvalidInput(
@@ -326,6 +453,7 @@ class PrivateLinearModel(BaseEstimator):
             data_norm=DEFAULT_NORM if self.data_norm is None else self.data_norm,
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
+            private_ranges=private_ranges,
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm="one_pass" if data.streams and self.algorithm == "auto" else self.algorithm,

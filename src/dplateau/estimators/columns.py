@@ -9,7 +9,7 @@ every row on a sphere, far from the origin, and drown the few ones in the many z
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,18 +17,40 @@ import numpy as np
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 
-BINARY, NONNEGATIVE = "binary", "nonnegative"
-KINDS = f'(low, high), "{BINARY}" or ("{NONNEGATIVE}", high)'
+BINARY, NONNEGATIVE, PRIVATE = "binary", "nonnegative", "private"
+KINDS = f'(low, high), "{BINARY}", ("{NONNEGATIVE}", high) or "{PRIVATE}"'
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Bounds of every column; a value x within them becomes (x - center) / half."""
+    """Bounds of every column; a value x within them becomes (x - center) / half.
+
+    Bounds of columns whose numbers are in ``unknown`` stand for nothing until they are found.
+    """
 
     low: FloatArray
     high: FloatArray
     center: FloatArray
     half: FloatArray
+    unknown: tuple[int, ...] = ()
+
+    def found(self, low: FloatArray, high: FloatArray) -> Columns:
+        """Return the same with the bounds of the unknown columns."""
+        if not self.unknown:
+            return self
+        places = list(self.unknown)
+
+        def filled(before: FloatArray, now: FloatArray) -> FloatArray:
+            after = before.copy()
+            after[places] = now
+            return after
+
+        return Columns(
+            filled(self.low, low),
+            filled(self.high, high),
+            filled(self.center, (low + high) / 2),
+            filled(self.half, (high - low) / 2),
+        )
 
     def cut(self, rows: Any) -> Any:
         """Return the rows with every value moved into its column's bounds."""
@@ -49,6 +71,8 @@ def columns_of(feature_bounds: Any, d: int, names: Sequence[str] | None = None) 
     """
     if feature_bounds is None:
         return None
+    if isinstance(feature_bounds, str) and feature_bounds == PRIVATE:
+        return _of_kinds([PRIVATE] * d, names)
     if isinstance(feature_bounds, Mapping):
         return _of_kinds(_in_order(feature_bounds, d, names), names)
     if isinstance(feature_bounds, list) and _by_column(feature_bounds, d):
@@ -113,13 +137,20 @@ def _of_kinds(kinds: list[Any], names: Sequence[str] | None) -> Columns:
         _column(kind, repr(names[place]) if names is not None else str(place))
         for place, kind in enumerate(kinds)
     ]
-    return _ranges(*np.array(found, dtype=np.float64).T)
+    unknown = tuple(place for place, kind in enumerate(kinds) if _is(kind, PRIVATE))
+    return replace(_ranges(*np.array(found, dtype=np.float64).T), unknown=unknown)
+
+
+def _is(kind: Any, name: str) -> bool:
+    return isinstance(kind, str) and kind == name
 
 
 def _column(kind: Any, name: str) -> tuple[float, float, float, float]:
     """Return low, high, center and half of one column."""
-    if isinstance(kind, str) and kind == BINARY:
+    if _is(kind, BINARY):
         return 0.0, 1.0, 0.0, 1.0
+    if _is(kind, PRIVATE):
+        return -1.0, 1.0, 0.0, 1.0
     try:
         first, second = kind
         if isinstance(first, str):

@@ -32,8 +32,8 @@ from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.sources import (
     CHUNK_BYTES,
     Part,
+    arrow_schema,
     bounded,
-    column_names,
     is_mapped,
     opened,
     reads_once,
@@ -221,7 +221,7 @@ def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
         return X
     if isinstance(y, str):
         if _is_table(X):
-            names = [name for name in column_names(X) if name != y]
+            names = [name for name in arrow_schema(X).names if name != y]
             return TableSource(X, names, y)
         raise InvalidInput(
             f"y={y!r} names the column of targets, and X must be a table then: Parquet files, a "
@@ -278,6 +278,6 @@ def names_of(source: Source) -> list[str] | None:
     """Return the names of the columns, if they have names."""
     while isinstance(source, Prepared):
         source = source.source
-    if isinstance(source, TableSource) and not isinstance(source.features, str):
-        return list(source.features)
-    return None
+    if not isinstance(source, TableSource) or source.encode is not None:
+        return None
+    return None if isinstance(source.features, str) else list(source.features)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,11 @@ from sklearn.preprocessing import FunctionTransformer
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
+from dplateau.engines import Randomness
 from dplateau.errors import InvalidInput
 from dplateau.estimators.base import PrivateLinearModel
+from dplateau.estimators.columns import PRIVATE
+from dplateau.estimators.data import Data
 from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
 from dplateau.estimators.inputs import (
     ClassNumbers,
@@ -63,6 +66,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -81,6 +87,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -169,6 +178,11 @@ class PrivateLogisticRegression(PrivateClassifier):
         found: FloatArray = log_softmax(scores, axis=1)
         return found
 
+    def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
+        """Yield the probabilities of every model that left on the way."""
+        for model in self._staged():
+            yield model.predict_proba(X)
+
     def _loss(self, n_classes: int) -> str | Loss:
         return "logistic"
 
@@ -197,11 +211,13 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _parameters = """
     target_bound
         Public limits of the targets: a number B for [-B, B], or a pair (low, high). Targets are cut
-        to them, each on its own, and so are predictions. None means 1, and warns.
+        to them, each on its own, and so are predictions. None means 1, and warns. "private" finds
+        them with noise, as ``feature_bounds`` does.
     """
 
     intercept_: float
     coef_beyond_: FloatArray | None
+    target_bound_: tuple[float, float]
     intercept_beyond_: float | None
 
     def __init__(
@@ -219,6 +235,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -237,6 +256,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -259,6 +281,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def target_range(self) -> TargetRange:
         """Return what ``target_bound`` says."""
         bound = DEFAULT_TARGET_BOUND if self.target_bound is None else self.target_bound
+        if self._seeks_targets:
+            bound = getattr(self, "target_bound_", DEFAULT_TARGET_BOUND)
         return TargetRange.of(bound, centered=bool(self.fit_intercept))
 
     def _undeclared(self) -> tuple[str, ...]:
@@ -270,7 +294,22 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return checked_records(self, X, y, numbers=True)
 
     def _task(self, targets: Any) -> Task:
-        return Task(self._loss(), 2, self.target_range.mapped, 0.0)
+        if not self._seeks_targets:
+            return Task(self._loss(), 2, self.target_range.mapped, 0.0)
+        # Asked for when targets are read: until then the bounds have been found.
+        return Task(self._loss(), 2, lambda given: self.target_range.mapped(given), 0.0)
+
+    @property
+    def _seeks_targets(self) -> bool:
+        return isinstance(self.target_bound, str) and self.target_bound == PRIVATE
+
+    def _ranges(
+        self, run: Run, data: Data, unknown: tuple[int, ...], randomness: Randomness
+    ) -> tuple[FloatArray, FloatArray]:
+        low, high = super()._ranges(run, data, unknown, randomness)
+        if self._seeks_targets:
+            self.target_bound_ = (float(low[-1]), float(high[-1]))
+        return low, high
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         slopes, constants = coef * self.target_range.half, intercept * self.target_range.half
@@ -338,6 +377,9 @@ class PrivateHuberRegressor(PrivateRegressor):
         algorithm: str | Run = "auto",
         whitening: str = "auto",
         compute_budget: float | None = None,
+        checkpoints: int | None = None,
+        early_stopping: str | None = None,
+        public_validation: Any = None,
         random_state: Any = None,
         safe_noise: bool = False,
         scratch: Any = None,
@@ -357,6 +399,9 @@ class PrivateHuberRegressor(PrivateRegressor):
             algorithm=algorithm,
             whitening=whitening,
             compute_budget=compute_budget,
+            checkpoints=checkpoints,
+            early_stopping=early_stopping,
+            public_validation=public_validation,
             random_state=random_state,
             safe_noise=safe_noise,
             scratch=scratch,
@@ -368,6 +413,11 @@ class PrivateHuberRegressor(PrivateRegressor):
     def _loss(self) -> str | Loss:
         if self.threshold is None:
             return HuberLoss(DEFAULT_THRESHOLD_SHARE)
+        if self._seeks_targets:
+            raise InvalidInput(
+                'threshold is in the units of y, which target_bound="private" does not know in '
+                "advance; leave one of them out"
+            )
         return HuberLoss(checks.positive("threshold", self.threshold) / self.target_range.half)
 
 

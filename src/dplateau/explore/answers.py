@@ -29,9 +29,9 @@ from dplateau.verify import read_certificate
 
 Message = dict[str, Any]
 
-# Points of a preview, and what computing it may take beyond one point of every bound, in seconds.
+# Points of a preview, and what it may take beyond one point of every bound (processor seconds).
 PREVIEW_POINTS = 40
-_PREVIEW_SECONDS = 0.2
+_PREVIEW_SECONDS = 0.25
 _POINTS = 80
 # A picture of a proof over deltas or false alarms starts with every so many of its points.
 _COARSE = 8
@@ -220,17 +220,17 @@ def _preview(run: Run, delta: float, lengths: IntArray, bounds: Sequence[Bound])
     """Return one point of every bound, then as many more as a short time allows."""
     lines = []
     for bound in bounds:
-        start = time.perf_counter()
+        start = time.process_time()
         known = _over(run, delta, lengths[-1:], bound)
-        lines.append(_Line(bound, known, time.perf_counter() - start))
+        lines.append(_Line(bound, known, time.process_time() - start))
     left = _PREVIEW_SECONDS
     order = _spread_out(lengths)
     for line in sorted(lines, key=lambda line: line.seconds):
         quick = line.seconds * lengths.size < left
         for group in [lengths] if quick else [np.array([length]) for length in order]:
-            start = time.perf_counter()
+            start = time.process_time()
             line.known.update(_over(run, delta, group, line.bound))
-            left -= time.perf_counter() - start
+            left -= time.process_time() - start
             if left < 0 and len(line.known) > 2:
                 break
     return lines

@@ -105,7 +105,7 @@ class Logistic(Classifier, LinkedLoss):
 
     >>> Logistic().geometry(2.0)
     LossGeometry(lipschitz=2.0, convex=True, smoothness=1.0, strong_convexity=0.0, holder=None, \
-dissipativity=None)
+dissipativity=None, saddle=False)
     >>> Logistic().geometry(2.0, clip=0.5).smoothness
     0.75
     """

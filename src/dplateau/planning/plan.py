@@ -19,12 +19,14 @@ from dplateau.planning.forecast import Forecast, Model, forecast, model_of, resi
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
 from dplateau.planning.whitening import (
     FULL,
+    RANGES_SHARE,
     WHITENING,
     Lengths,
     in_words,
     lengths_for,
     moments_for,
     on_white_rows,
+    ranges_for,
     rounds_worthwhile,
 )
 
@@ -40,7 +42,8 @@ class Plan(Shown):
     ``data_norm`` (0.0: none), which gives rows of at most ``row_norm``. ``feature_norm`` bounds the
     rows that ``run`` sees: those, or what whitening by each of the noisy second moments in
     ``moments`` makes of them, which are then shortened and bent as ``lengths`` says. ``gradients``
-    is the certificate of the run alone, ``certificate`` that of all that leaves.
+    is the certificate of the run alone, ``certificate`` that of all that leaves. ``ranges`` is the
+    search for bounds of columns of which none are known.
     """
 
     run: Run
@@ -52,6 +55,7 @@ class Plan(Shown):
     clip: float | None
     gradients: Certificate
     moments: tuple[Certificate, ...]
+    ranges: Certificate | None
     lengths: Lengths | None
     chosen: Candidate | None
     rejected: tuple[Candidate, ...]
@@ -75,7 +79,12 @@ class Plan(Shown):
     @cached_property
     def certificate(self) -> Certificate | Composition:
         """What is proved about all that leaves."""
-        return released(self.moments, self.gradients)
+        return released(self.before, self.gradients)
+
+    @property
+    def before(self) -> tuple[Certificate, ...]:
+        """Return what is released before the run: ranges and moments."""
+        return self.moments if self.ranges is None else (self.ranges, *self.moments)
 
     @property
     def summary(self) -> str:
@@ -83,6 +92,12 @@ class Plan(Shown):
         lines = [str(self.certificate)]
         if self.lengths is not None:
             lines.insert(0, in_words(len(self.moments), self.lengths))
+        if self.ranges is not None:
+            lines.insert(
+                0,
+                "bounds are found by noisy bisection, which takes "
+                f"{RANGES_SHARE:.0%} of the squared Gaussian parameter",
+            )
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
             lines += [f"rejected: {other}" for other in self.rejected]
@@ -109,6 +124,7 @@ def plan(
     max_records_per_person: int = 1,
     algorithm: str | Run = "auto",
     whitening: str = "auto",
+    private_ranges: int = 0,
 ) -> Plan:
     """Choose algorithm, step size, length, batch and noise for a target, without seeing data.
 
@@ -138,6 +154,9 @@ def plan(
     whitening
         "auto": with enough records rows are first whitened by noisy second moments, where a recipe
         of full batches runs. "never": they are not.
+    private_ranges
+        Number of columns (and targets) whose bounds are not known, and found with noise first; a
+        recipe of full batches then runs.
 
     Returns
     -------
@@ -175,7 +194,13 @@ def plan(
             target_bound=target_bound,
         ),
     )
+    columns = checks.whole("private_ranges", private_ranges, least=0)
     if isinstance(algorithm, Run):
+        if columns:
+            raise InvalidInput(
+                'bounds="private" needs a planner\'s recipe of full batches, whose noise it '
+                "shares; state public bounds, or leave the run out"
+            )
         found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
         return _plan(task.model, task.model, found, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
@@ -185,18 +210,27 @@ def plan(
         )
     names = [algorithm] if algorithm in RECIPES else list(RECIPES)
     checks.choice("whitening", whitening, WHITENING)
+    ranges = None
+    if columns:
+        names = [name for name in names if name in FULL]
+        if not names:
+            raise InvalidInput(
+                f"algorithm={algorithm!r} with private bounds: use one of {', '.join(sorted(FULL))}"
+            )
+        ranges, task = ranges_for(task, columns)
     rounds = rounds_worthwhile(task) if whitening == "auto" and set(names) & FULL else 0
     tried = [n for n in names if (n in FULL if rounds else algorithm == n or worth_trying(n, task))]
-    if not rounds:
-        best, others = _chosen(tried, _cuts(task, loss, target_bound))
-        found = with_noise(best.run, task)
-        return _plan(task.model, best.model, found, best, others, best.expected)
-    moments, rest = moments_for(task, rounds)
-    lengths = lengths_for(task)
-    white = on_white_rows(task, rest, lengths)
-    best, others = _chosen(tried, _cuts(white, loss, target_bound))
-    found = with_noise(best.run, white)
-    return _plan(task.model, best.model, found, best, others, best.expected, moments, lengths)
+    lengths, left = None, task
+    moments: tuple[Certificate, ...] = ()
+    if rounds:
+        moments, rest = moments_for(task, rounds)
+        lengths = lengths_for(task)
+        left = on_white_rows(task, rest, lengths)
+    best, others = _chosen(tried, _cuts(left, loss, target_bound))
+    found = with_noise(best.run, left)
+    expected = best.expected
+    made = _plan(task.model, best.model, found, best, others, expected, moments, lengths)
+    return replace(made, ranges=ranges)
 
 
 def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
@@ -217,11 +251,11 @@ def _error(candidate: Candidate) -> float:
     return candidate.expected.error
 
 
-def released(moments: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
-    """Return what is proved about all that leaves: the moments and what the run makes."""
-    if not moments:
+def released(before: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
+    """Return what is proved about all that leaves: what came before, and what the run makes."""
+    if not before:
         return gradients
-    return compose([*moments, gradients], gradients.claimed_delta)
+    return compose([*before, gradients], gradients.claimed_delta)
 
 
 def _forecast(run: Run, task: Task) -> Forecast | None:
@@ -271,6 +305,7 @@ def _plan(
         clip=model.clip,
         gradients=found.certificate,
         moments=moments,
+        ranges=None,
         lengths=lengths,
         chosen=chosen,
         rejected=rejected,

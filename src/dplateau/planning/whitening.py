@@ -13,14 +13,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from dplateau.bounds.registry import bound_named
 from dplateau.certificates import Certificate, certify
 from dplateau.engines.moments import moments_run
+from dplateau.engines.ranges import ROUNDS, ranges_run
 from dplateau.losses import Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
-from dplateau.planning.recipes import FEW_PASSES, Task
+from dplateau.planning.recipes import FEW_PASSES, FEWEST_PASSES, Task
 
 # What the moments may use of the squared Gaussian parameter.
 SHARE = 0.1
+# What the search for ranges may use of it, where none are known.
+RANGES_SHARE = 0.1
 # Noise in the moments, in units of the rows' squared norm, above which they tell nothing.
 MOST_NOISE = 0.15
 # The same in units of the average direction: above it few directions stand out; far below it a
@@ -105,10 +109,11 @@ def lengths_for(task: Task) -> Lengths:
 
 def rounds_worthwhile(task: Task) -> int:
     """Return how often to whiten: 0, 1 or 2."""
-    # With few passes random batches are better than full ones, and only full ones are whitened.
-    if task.n < FEWEST_RECORDS or task.most_passes < FEW_PASSES:
-        return 0
+    # With few passes for many directions random batches learn more than full ones, and only full
+    # ones are whitened.
     p = task.width
+    if task.n < FEWEST_RECORDS or task.most_passes < max(FEWEST_PASSES, min(FEW_PASSES, p)):
+        return 0
     noise = math.sqrt(2 * p) * task.factor / (task.n * task.mu * math.sqrt(SHARE))
     if noise > MOST_NOISE or p * noise > MOST_NOISE_EACH:
         return 0
@@ -133,6 +138,22 @@ def moments_for(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], float
         for norm in (task.model.feature_norm, 1.0)[:rounds]
     )
     return moments, gaussian_epsilon(task.delta, whole * math.sqrt(1 - SHARE))
+
+
+def ranges_for(task: Task, columns: int) -> tuple[Certificate, Task]:
+    """Return what the search for ranges of so many columns releases, and the task that is left."""
+    whole = gaussian_mu(task.epsilon, task.delta) * (1 - _ROOM)
+    each = whole * math.sqrt(RANGES_SHARE / ROUNDS)
+    search = ranges_run(
+        n=task.n,
+        columns=columns,
+        noise_multiplier=task.factor * task.max_records_per_person / each,
+        neighbors=task.neighbors,
+        group_size=task.max_records_per_person,
+    )
+    found = certify(search, task.delta, bounds=[bound_named("gdp_composition")])
+    rest = gaussian_epsilon(task.delta, whole * math.sqrt(1 - RANGES_SHARE))
+    return found, replace(task, epsilon=rest)
 
 
 def on_white_rows(task: Task, epsilon: float, lengths: Lengths) -> Task:

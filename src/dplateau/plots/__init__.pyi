@@ -8,6 +8,7 @@ from .claims import (
     TradeoffDisplay as TradeoffDisplay,
 )
 from .curve import (
+    EpsilonOverReleasesDisplay as EpsilonOverReleasesDisplay,
     EpsilonOverStepsDisplay as EpsilonOverStepsDisplay,
     RecordDisplay as RecordDisplay,
     TightnessDisplay as TightnessDisplay,

@@ -10,7 +10,7 @@ import numpy as np
 from dplateau.audit.against_claims import TightnessOverSteps
 from dplateau.audit.lower_curves import LowerPoints, lower_at
 from dplateau.bounds.registry import bound_named
-from dplateau.certificates import BoundOverSteps, EpsilonOverSteps
+from dplateau.certificates import BoundOverSteps, EpsilonOverReleases, EpsilonOverSteps
 from dplateau.certificates.over_steps import Column, CurveTable
 from dplateau.certificates.per_record import LossPerRecord
 from dplateau.errors import InvalidInput
@@ -138,6 +138,71 @@ class EpsilonOverStepsDisplay(Display):
         lowest = np.min(ends or [b.epsilon for b in self.bounds], axis=0)
         finite = positive([lowest])
         return float(finite.max()) if finite.size else float("inf")
+
+
+# ---- over the number of releases -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class EpsilonOverReleasesDisplay(Display):
+    """epsilon over the number of iterates that leave, from the last alone to all of them.
+
+    >>> from dplateau import NoisyGD, epsilon_over_releases
+    >>> run = NoisyGD(n=100, steps=50, noise_multiplier=10.0, release="last")
+    >>> display = EpsilonOverReleasesDisplay.from_curve(epsilon_over_releases(run, 1e-5, [1, 50]))
+    >>> len(display.plot().lines)
+    2
+    """
+
+    releases: IntArray
+    epsilon: FloatArray
+    all_released: float
+    delta: float
+    title: str
+
+    @classmethod
+    def from_curve(cls, curve: EpsilonOverReleases) -> EpsilonOverReleasesDisplay:
+        """Take what ``epsilon_over_releases`` returned."""
+        title = in_short(curve.run, length=True).split(";")[0]
+        return cls(curve.releases, curve.epsilon, curve.all_released, curve.delta, title)
+
+    def draw(self, ax: Axes) -> None:
+        """Draw the claims, and what all iterates together cost."""
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        hidden, released = looks([True, False], [float(self.epsilon[0]), self.all_released])
+        flat = np.full(self.releases.size, self.all_released)
+        labels = [
+            draw_line(ax, self.releases, flat, "every iterate leaves", released),
+            draw_line(ax, self.releases, self.epsilon, "so many leave", hidden),
+        ]
+        ax.lines[-1].set(marker="o", markersize=4, markevery=1)
+        first = int(self.releases.argmin())
+        ax.annotate(
+            f"only the last: {rounded_up(float(self.epsilon[first]), 3)}",
+            (float(self.releases[first]), float(self.epsilon[first])),
+            xytext=(10, -2),
+            textcoords="offset points",
+            fontsize=8.5,
+            va="top",
+        )
+        low, high = float(self.epsilon.min()), max(self.all_released, float(self.epsilon.max()))
+        ax.set_ylim(low / 1.4, high * 1.4)
+        ax.set_xlim(1, max(2, int(self.releases.max())))
+        label = f"epsilon at delta = {self.delta:g}"
+        draw_frame(ax, wrapped(self.title), "iterates that leave, equally spaced", label)
+        _plain_numbers(ax)
+        write_end_labels(ax, labels)
+
+
+def _plain_numbers(ax: Axes) -> None:
+    """Write 0.5, 1, 2 and 1000 at the axes: epsilons of one picture lie within a decade or two."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.xaxis.set_major_formatter("{x:.0f}")
 
 
 _BAND = "#CFE3F1"

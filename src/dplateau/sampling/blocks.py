@@ -126,6 +126,10 @@ def _check_kind(run: Run) -> None:
     _check_batches(run)
     if not run.is_plain:
         raise NotApplicable("mixing is about plain steps; yours has momentum or averages iterates")
+    if run.loss is not None and run.loss.saddle:
+        raise NotApplicable(
+            "mixing is about descent in a potential; yours descends and ascends (saddle=True)"
+        )
     if run.noise_kind != "gaussian":
         raise NotApplicable(f"mixing needs Gaussian noise; yours is {run.noise_kind}")
     if run.learning_rate is None:

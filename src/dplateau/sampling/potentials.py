@@ -157,8 +157,7 @@ def check_constants(potential: Potential, points: FloatArray) -> None:
         seen = float(np.max(change / np.maximum(gap, 1e-300)))
         held = np.all(change <= known.smoothness * gap + size)
         limits.append(("smoothness", known.smoothness, seen, held))
-    if known.holder is not None:
-        p, constant = known.holder
+    for p, constant in known.holders:
         seen = float(np.max(change / np.maximum(gap, 1e-300) ** p))
         limits.append(("holder", constant, seen, np.all(change <= constant * gap**p + size)))
     for name, declared, seen, held in limits:

@@ -85,8 +85,8 @@ def _regularity(run: Run) -> list[tuple[float, float]]:
     pairs = []
     if math.isfinite(loss.smoothness):
         pairs.append((1.0, loss.smoothness + run.l2))
-    if loss.holder is not None and run.l2 == 0:
-        pairs.append((loss.holder[0], loss.holder[1]))
+    if run.l2 == 0:
+        pairs += [(p, constant) for p, constant in loss.holders]
     if math.isfinite(loss.lipschitz) and run.l2 == 0:
         pairs.append((0.0, 2 * loss.lipschitz))
     return pairs

@@ -209,9 +209,10 @@ def memory(contraction: float, steps: int, log_reach: float) -> tuple[int, float
 #
 # for k = 1 the chi-square divergence of its pair, to second order in the rates. A larger k weighs
 # large losses more, as a small delta does; with little noise every loss is large, and a small k
-# keeps the exponential from drowning the mean.
+# keeps the exponential from drowning the mean. Of a stretch that is one of many, no single loss
+# matters: they add up to a normal one, and k = 1 is right.
 _ORDERS = 12
-_GRID = 72
+_GRID, _WHOLE = 72, 128  # lags of a grid; of runs so short that every one is in it
 _NEARLY = 1.6  # composition is evaluated too if its surrogate is at most this factor larger
 _SHORT = 512  # and for short runs, where it is quickly evaluated and often best
 
@@ -222,10 +223,13 @@ class _Costs:
 
     lags: Lags
     copies: int
+    one_of_many: bool = False
 
     @property
     def tilt(self) -> float:
         """Return k."""
+        if self.one_of_many:
+            return 1.0
         quietest = float((self.lags.noise / self.lags.reach).min())
         return min(max(8.0 * quietest**2, 0.2), 12.0)
 
@@ -268,7 +272,7 @@ class _Costs:
         return np.where(within & (variance > 0), np.expm1(exponent) / self.tilt, np.inf)
 
 
-def cheapest_plans(lags: Lags, copies: int) -> list[BlockPlan]:
+def cheapest_plans(lags: Lags, copies: int, *, one_of_many: bool = False) -> list[BlockPlan]:
     """Return the plan of least surrogate cost, and composition if it is not clearly worse.
 
     The best plans have l_i = a_{i+1} - 1: uses as late as their noise allows. So a plan is a
@@ -276,7 +280,7 @@ def cheapest_plans(lags: Lags, copies: int) -> list[BlockPlan]:
     sequence on a grid of lags is found by dynamic programming over (a_i, a_{i+1}).
     """
     grid = _lag_grid(lags)
-    costs = _Costs(lags, copies)
+    costs = _Costs(lags, copies, one_of_many)
     powers, noise, singles = costs.powers(), costs.noise(), costs.singles()
     used = powers[:, np.clip(grid - 1, 0, lags.kept)]
     total = powers[:, -1] + _older_powers(lags, copies)
@@ -339,11 +343,17 @@ def _traced(
 
 
 def _lag_grid(lags: Lags) -> IntArray:
-    """Return lags at which blocks may be cut: every one near the end, ever fewer before."""
+    """Return lags at which blocks may be cut: every one near the end, ever fewer before.
+
+    Runs so short that their beginning is not forgotten have small blocks at both ends.
+    """
     most = lags.kept
     if lags.alike is not None and lags.alike < 1:
         most = min(most, 2 + math.ceil(9.0 / max(-math.log(max(lags.alike, 1e-300)), 1e-300)))
-    points = np.r_[np.arange(min(most, 14) + 1), np.geomspace(1, most, _GRID).round()]
+    rough = np.geomspace(1, most, _GRID).round()
+    points = np.r_[np.arange(min(most, 14) + 1), rough]
+    if most == lags.steps:
+        points = np.arange(most + 1) if most <= _WHOLE else np.r_[points, most - points]
     grid: IntArray = np.unique(points).astype(np.int64)
     return grid
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dplateau.tables.files import TableFiles, read_tables
 from dplateau.tables.model import TableModel, load_model
 from dplateau.tables.release import Release, fit_table
 from dplateau.tables.schema import (
@@ -26,6 +27,7 @@ __all__ = [
     "Release",
     "Schema",
     "Table",
+    "TableFiles",
     "TableModel",
     "Target",
     "as_table",
@@ -34,4 +36,5 @@ __all__ = [
     "fit_table",
     "load_model",
     "read_table",
+    "read_tables",
 ]

@@ -27,6 +27,7 @@ from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import BoolArray
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
+from dplateau.tables.files import TableFiles
 from dplateau.tables.model import CLASSIFIERS, REGRESSORS, TableModel
 from dplateau.tables.schema import BUCKET_END, Schema
 from dplateau.tables.table import Table, encode_features, encode_target
@@ -193,7 +194,7 @@ def neighbors_in_words(certificate: Certificate) -> str:
 
 
 def fit_table(
-    table: Table,
+    table: Table | TableFiles,
     schema: Schema,
     *,
     epsilon: float,
@@ -206,6 +207,8 @@ def fit_table(
     evaluate_epsilon: float | None = None,
     safe_noise: bool = False,
     seed: int | None = None,
+    scratch: Any = None,
+    engine: Any = None,
     verbose: bool = False,
 ) -> Release:
     """Train a private model on a table; what a schema says counts as public.
@@ -213,9 +216,10 @@ def fit_table(
     Parameters
     ----------
     table, schema
-        The private rows, and what is publicly known about them.
-    epsilon, delta, data_norm, n_public, neighbors, compute_budget, safe_noise
-        As of the estimators.
+        The private rows, in memory or in files that are read a part at a time, and what is
+        publicly known about them.
+    epsilon, delta, data_norm, n_public, neighbors, compute_budget, safe_noise, scratch, engine
+        As of the estimators; the last two are for tables in files.
     model
         "logistic" (default) or "svm" for classes, "ridge" (default) or "huber" for numbers.
     evaluate_epsilon
@@ -234,13 +238,19 @@ def fit_table(
     """
     kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
     kind = checks.choice("model", model or kinds[0], kinds)
-    rest, test = table, None
+    rest: Table | TableFiles = table
+    test: Table | None = None
     if evaluate_epsilon is not None:
         checks.positive("evaluate_epsilon", evaluate_epsilon)
         if n_public is not None:
             raise InvalidInput(
                 "a noisy score divides by the number of rows that were held out, which n_public "
                 "hides; leave one of evaluate_epsilon and n_public out, or score on public rows"
+            )
+        if isinstance(table, TableFiles):
+            raise InvalidInput(
+                f"{table.path} is read a part at a time, and no rows of it are held out; leave "
+                "evaluate_epsilon out, or score on public rows"
             )
         chosen = held_out(table.n_rows, _randomness(seed, safe_noise))
         rest, test = table.part(~chosen), table.part(chosen)
@@ -254,6 +264,8 @@ def fit_table(
         "compute_budget": compute_budget,
         "random_state": seed,
         "safe_noise": safe_noise,
+        "scratch": scratch,
+        "engine": engine,
         "verbose": int(verbose),
     }
     score = None
@@ -270,7 +282,9 @@ def fit_table(
     return Release(found, estimator.certificate_, estimator.plan_, evaluation, told)
 
 
-def _fitted(kind: str, table: Table, schema: Schema, options: Any) -> tuple[Any, tuple[str, ...]]:
+def _fitted(
+    kind: str, table: Table | TableFiles, schema: Schema, options: Any
+) -> tuple[Any, tuple[str, ...]]:
     """Return the fitted estimator, and what it warned of."""
     from dplateau.estimators.models import MODELS
 
@@ -279,7 +293,12 @@ def _fitted(kind: str, table: Table, schema: Schema, options: Any) -> tuple[Any,
         options["target_bound"] = (target.bounds.low, target.bounds.high)
     else:
         options["classes"] = None if target.classes is None else list(target.classes)
-    features, targets = encode_features(table, schema), encode_target(table, schema)
+    features: Any
+    targets: Any
+    if isinstance(table, TableFiles):
+        features, targets = table.source(schema), None
+    else:
+        features, targets = encode_features(table, schema), encode_target(table, schema)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         estimator = MODELS[kind](**options).fit(features, targets)

@@ -117,7 +117,7 @@ def read_table(path: Path, *, separator: str | None = None, decimal: str = ".") 
         found = _csv(path, separator, decimal)
     if found.num_rows == 0:
         raise InvalidInput(f"{path} has a header but no rows")
-    return _table(found, str(path))
+    return arrow_table(found, str(path))
 
 
 def as_table(data: Any, *, name: str = "the table") -> Table:
@@ -141,7 +141,7 @@ def as_table(data: Any, *, name: str = "the table") -> Table:
             break
     if trouble is not None:
         raise InvalidInput(f"{name}: column {trouble!r} mixes types, or holds what is no cell")
-    return _table(arrow.table(columns), name)
+    return arrow_table(arrow.table(columns), name)
 
 
 def _arrow_column(values: Any) -> Any:
@@ -255,8 +255,9 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def _table(found: Any, path: str) -> Table:
-    names = [str(name) for name in found.column_names]
+def arrow_table(found: Any, path: str) -> Table:
+    """Return the cells of an Arrow table or record batch."""
+    names = [str(name) for name in found.schema.names]
     if "" in names:
         raise InvalidInput(f"{path}: column {names.index('') + 1} has no name")
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -132,9 +132,7 @@ def _gradient_gap(run: Run, u: float) -> float:
     if u == 0:
         return 0.0
     gaps = [2 * run.loss.lipschitz, run.loss.smoothness * u]
-    if run.loss.holder is not None:
-        gaps.append(run.loss.holder[1] * u ** run.loss.holder[0])
-    return min(gaps)
+    return min([*gaps, *(float(constant * u**p) for p, constant in run.loss.holders)])
 
 
 def _split_derived(case: Case, least: float, gap: Callable[[float], float]) -> Derived:

@@ -40,15 +40,21 @@ _OF_STEP, _OF_FORM, _OF_SUMS = 5e-16, 5e-15, 1e-12
 
 @dataclass(frozen=True)
 class Modulus:
-    """phi(u) = slope u, or sqrt(slope^2 u^2 + jump) for u > 0 if there is a jump; phi(0) = 0."""
+    """phi(u) = slope u, or sqrt(slope^2 u^2 + jump) for u > 0 if there is a jump; phi(0) = 0.
+
+    With ``lesser``: the lesser of slope u and sqrt(u^2 + jump).
+    """
 
     slope: float
     jump: float = 0.0
+    lesser: bool = False
 
     def __call__(self, u: float) -> float:
         """Return phi(u)."""
         if u == 0:
             return 0.0
+        if self.lesser:
+            return min(self.slope * u, math.sqrt(u * u + self.jump))
         if self.jump == 0:
             return self.slope * u
         return math.sqrt(self.slope * self.slope * u * u + self.jump)
@@ -71,6 +77,9 @@ class StepLosses:
             "convex and weakly smooth": self._weakly_smooth,
             SMOOTH: self._smooth,
             "strongly dissipative": self._dissipative,
+            "convex-concave and Lipschitz": self._saddle_lipschitz,
+            "convex-concave and smooth": self._saddle_smooth,
+            "convex-concave, Lipschitz and smooth": self._saddle_both,
         }
         ledger.require("class of losses", losses in found, f"{losses!r}")
         modulus = found[losses](eta)
@@ -95,8 +104,7 @@ class StepLosses:
     def _largest(self, eta: float, flattest: float, share: float) -> float:
         """Return the largest |1 - eta h|, h from l2 + flattest * share to l2 + M f, rounded up."""
         ends = ((flattest, share), (self.loss.smoothness, self.most))
-        # Fifty digits hold such a product of doubles, unless their sizes differ enormously.
-        return up(max(abs(1 - MP.mpf(eta) * (MP.mpf(self.l2) + MP.mpf(h) * f)) for h, f in ends))
+        return max(_distance_from_one(eta, self.l2, h, f) for h, f in ends)
 
     def _lipschitz(self, eta: float) -> Modulus | None:
         # Monotone gradients: <d, g> >= 0; and |g| <= 2 L f.
@@ -109,11 +117,35 @@ class StepLosses:
         # <d, g> >= (2p/(1+p)) M^(-1/p) |g|^(1+1/p); the worst |g| satisfies
         # eta' |g| = 2 (eta' M / 2)^(1/(1-p)) for the step size eta' = eta / k.
         k = 1 - MP.mpf(eta) * self.l2
-        if not self.loss.convex or k <= 0 or self.loss.holder is None:
+        if not self.loss.convex or k <= 0 or not self.loss.holders:
             return None
-        p, constant = (MP.mpf(x) for x in self.loss.holder)
-        push = 2 * (eta / k * constant * self.most / 2) ** (1 / (1 - p))
-        return Modulus(up(k), up(k * k * push * push * (1 - p) / (1 + p)))
+        jumps = []
+        for exponent, constant in self.loss.holders:
+            p = MP.mpf(exponent)
+            push = 2 * (eta / k * MP.mpf(constant) * self.most / 2) ** (1 / (1 - p))
+            jumps.append(up(k * k * push * push * (1 - p) / (1 + p)))
+        return Modulus(up(k), min(jumps))
+
+    def _saddle_lipschitz(self, eta: float) -> Modulus | None:
+        # Descent and ascent step along a monotone field: <d, g> >= 0 again; and |g| <= 2 L f.
+        k = 1 - MP.mpf(eta) * self.l2
+        if not self.loss.saddle or k <= 0 or math.isinf(self.loss.lipschitz):
+            return None
+        return Modulus(up(k), up((2 * MP.mpf(eta) * self.loss.lipschitz * self.most) ** 2))
+
+    def _saddle_smooth(self, eta: float) -> Modulus | None:
+        # The same with |g| <= M f |d|.
+        k = 1 - MP.mpf(eta) * self.l2
+        if not self.loss.saddle or k <= 0 or math.isinf(self.loss.smoothness):
+            return None
+        reach = MP.mpf(eta) * self.loss.smoothness * self.most
+        return Modulus(up(MP.sqrt(k * k + reach * reach)))
+
+    def _saddle_both(self, eta: float) -> Modulus | None:
+        flat, steep = self._saddle_lipschitz(eta), self._saddle_smooth(eta)
+        if flat is None or steep is None or self.l2 > 0:
+            return None
+        return Modulus(steep.slope, flat.jump, lesser=True)
 
     def _smooth(self, eta: float) -> Modulus | None:
         if math.isinf(self.loss.smoothness):
@@ -132,6 +164,19 @@ class StepLosses:
             for f in (self.least, self.most)
         ]
         return Modulus(up(MP.sqrt(max(*squares, 0))), up(2 * e * offset * self.most))
+
+
+def _distance_from_one(eta: float, l2: float, h: float, f: float) -> float:
+    """Return |1 - eta (l2 + h f)|, in whole numbers and then rounded up.
+
+    A schedule may ask for it a million times, and many steps would add up what each rounds.
+    """
+    (a, b), (c, d), (p, q), (r, s) = (float(x).as_integer_ratio() for x in (eta, l2, h, f))
+    below = b * d * q * s
+    above = abs(below - a * (c * q * s + p * r * d))
+    found = above / below  # to the nearest double
+    number, unit = found.as_integer_ratio()
+    return found if number * below >= above * unit else math.nextafter(found, math.inf)
 
 
 # --- many steps ----------------------------------------------------------------------------------
@@ -325,11 +370,14 @@ class _Walk:
         self.singles += min(stretch.count, 1000)
         square, jump = stretch.modulus.slope**2, stretch.modulus.jump
         slope, reach, diameter = stretch.modulus.slope, stretch.reach, self.diameter
+        lesser = stretch.modulus.lesser
         u, shift, largest = self.u, first, first
         still, root = ratio == 1 or first == 0, math.sqrt
         for i in range(stretch.count):
             if jump == 0:
                 before = slope * u + reach
+            elif lesser:
+                before = min(slope * u, root(u * u + jump)) + reach
             else:
                 before = root(square * u * u + jump) + reach if u > 0 else reach
             after = before - shift

@@ -33,16 +33,16 @@ function fresh(id) {
 }
 
 const asker = new Asker({
-  started() {
+  asked() {
     gray(Object.values(PARTS));
     text("state", "computing the claim …");
     text("steps-state", "computing a preview …");
     for (const chart of [delta, tradeoff]) chart.start();
-    form.showErrors({});
+    if (!byId("lost").hidden) asker.hooks.lost();
   },
-  message(message) {
-    show[message.kind]?.(message);
-    if (message.kind in PARTS && !asker.stale) fresh(PARTS[message.kind]);
+  message(message, query, stale) {
+    show[message.kind]?.(message, query, stale);
+    if (message.kind in PARTS && !stale) fresh(PARTS[message.kind]);
   },
   refused(errors) {
     form.showErrors(errors);
@@ -56,26 +56,27 @@ const asker = new Asker({
   },
   found() {
     byId("lost").hidden = true;
+    text("state", "computing the claim …");
   },
-  finished() {
-    document.body.dataset.done = asker.turn.query;
+  // For tests, and whoever else drives the page: what was answered to the end.
+  finished(name, query) {
+    document.body.dataset[name] = query;
   },
 });
 
 const show = {
-  claim(message) {
-    claim = message;
+  claim(message, query, stale) {
+    claim = { ...message, query };
+    if (!stale) form.showErrors({});
     const epsilon = byId("epsilon");
     epsilon.textContent = message.shown;
     epsilon.value = message.shown;
     document.body.dataset.epsilon = message.epsilon;
-    document.body.dataset.query = asker.turn.query;
     text("at", `at delta ${message.delta}, after ${message.steps.toLocaleString("en")} steps`);
     text("by", `Proved by: ${message.title}. The number is rounded up.`);
-    gain(message);
-    if (!asker.stale) text("state", "");
+    gain(claim);
+    if (!stale) text("state", "");
     byId("bars").hidden = false;
-    claim.query = asker.turn.query;
     steps.mark(message.steps, message.epsilon);
     delta.mark(Number(message.delta), message.epsilon);
   },
@@ -107,11 +108,11 @@ const show = {
   },
   preview(message) {
     steps.preview(message);
-    text("steps-state", "preview: every point is proved, there are only few of them yet");
+    tellPreview();
   },
   line(message) {
     steps.line(message);
-    text("steps-state", "drawing every bound in full …");
+    tellPreview();
   },
   lower(message) {
     steps.lowerPoint(message);
@@ -131,9 +132,17 @@ const show = {
   },
 };
 
+// A preview is called one until its last line is drawn in full.
+function tellPreview() {
+  const { length } = steps.lines.filter((line) => line.preview);
+  text("steps-state", length
+    ? `preview: ${length} of ${steps.lines.length} lines have few proved points yet and are level up to the next`
+    : "looking for what no claim can undercut …");
+}
+
 const SEEN = { last: "if only the final model is seen", checkpoints: "if those models are seen", all: "as every step is seen" };
 
-function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state }) {
+function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_state, query }) {
   const gained = ratio && hidden_state;
   text("gain", gained
     ? `${ratio} times smaller than ${composition_shown}, the best proof that counts every step`
@@ -142,7 +151,8 @@ function gain({ ratio, composition, composition_shown, shown, epsilon, hidden_st
   const width = (value) => `${Math.max(0.5, (45 * value) / most)}%`;
   byId("bar-claim").style.width = width(epsilon);
   byId("bar-charged").style.width = width(composition ?? epsilon);
-  text("bar-claim-text", `${shown} ${SEEN[new URLSearchParams(asker.turn.query).get("release")]}`);
+  byId("bar-charged").parentElement.hidden = !gained;
+  text("bar-claim-text", `${shown} ${SEEN[new URLSearchParams(query).get("release")]}`);
   text("bar-charged-text", `${composition_shown ?? shown} if every step were seen`);
 }
 

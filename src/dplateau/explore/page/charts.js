@@ -150,7 +150,7 @@ export class StepsChart {
   }
 
   preview({ lines, last }) {
-    this.lines = lines;
+    this.lines = lines.map((line) => ({ ...line, preview: true }));
     this.lower = { x: [], y: [] };
     this.last = last;
     this.draw();
@@ -158,7 +158,7 @@ export class StepsChart {
 
   line({ bound, x, y }) {
     const line = this.lines.find((one) => one.bound === bound);
-    if (line && x.length) Object.assign(line, { x, y });
+    if (line && x.length) Object.assign(line, { x, y, preview: false });
     this.draw();
   }
 
@@ -192,7 +192,10 @@ export class StepsChart {
       ...lines.map((line) => ({
         stroke: color(line.color) + (line.bound === lowest(true) || line.bound === lowest(false) ? "" : "80"),
         width: line.hidden ? line.width + 0.4 : 1.8, dash: line.hidden ? [] : [7, 5],
-        points: { show: false }, spanGaps: true,
+        points: { show: false }, spanGaps: true, label: line.preview ? "preview" : "full",
+        // Between two points of a preview nothing was computed: there the line is level with the later one,
+        // the larger of both, and so never below the bound that it stands for.
+        paths: line.preview ? uPlot.paths.stepped({ align: -1 }) : uPlot.paths.linear(),
       })),
       { stroke: ink(), width: 1.2, dash: [2, 4], spanGaps: true, points: { show: true, size: innerWidth < 700 ? 3 : 5, fill: ink(), stroke: ink() } },
     ];
