@@ -18,6 +18,7 @@ import json
 import math
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -106,6 +107,8 @@ def altered(found: Found, place: Place, value: Any) -> Found:
 CLAIM: Place = ("content", "claim", "epsilon")
 # A derivation on a finer grid is smaller than the library's own by no more than this.
 _FINER = 1.1
+# A verification that takes more than that breaks down; the libraries themselves take a part of it.
+_MOST_MEMORY = 2 << 30
 
 
 def accepted(forgery: Found) -> Found | None:
@@ -114,6 +117,8 @@ def accepted(forgery: Found) -> Found | None:
     for _ in range(3):
         if verdict.ok:
             return forgery
+        if "MemoryError" in verdict.checks[-1].detail:
+            raise MemoryError(f"more than {_MOST_MEMORY} bytes")
         derived = verdict.rederived_epsilon
         if derived is None:
             return None
@@ -142,7 +147,7 @@ def judged(found: Found) -> str:
 @lru_cache(1000)
 def _needed(described: str, delta: float) -> float:
     """Return an epsilon that an exact adversary proves to be needed."""
-    with suppress(DplateauError, ArithmeticError):
+    with suppress(DplateauError, ArithmeticError, MemoryError):
         return lower_bound(run_from_dict(json.loads(described)), delta).epsilon
     return 0.0
 
@@ -150,7 +155,7 @@ def _needed(described: str, delta: float) -> float:
 @lru_cache(1000)
 def _claimed(described: str, delta: float) -> float:
     """Return the epsilon of the library's best bound."""
-    with suppress(DplateauError, ArithmeticError):
+    with suppress(DplateauError, ArithmeticError, MemoryError):
         return certify(run_from_dict(json.loads(described)), delta).claimed_epsilon
     return math.inf
 
@@ -305,14 +310,19 @@ def _finished(state: Path | None) -> dict[tuple[str, str, int], Found]:
     return found
 
 
+def _limited() -> None:
+    """Leave interrupts to the parent, and take no more memory than a verifier may."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+
+
 def _records(tasks: Sequence[Task], jobs: int) -> Iterator[Found]:
-    if jobs <= 1 or len(tasks) <= 1:
+    if jobs < 1:  # in this process
         yield from map(forged, tasks)
         return
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
-    ignoring = (signal.SIGINT, signal.SIG_IGN)
-    with get_context("spawn").Pool(jobs, initializer=signal.signal, initargs=ignoring) as pool:
+    with get_context("spawn").Pool(jobs, initializer=_limited) as pool:
         yield from pool.imap_unordered(forged, tasks)
 
 
@@ -325,7 +335,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="which values")
     parser.add_argument("--most", type=int, default=math.inf, help="how many certificates")
     parser.add_argument("--state", type=Path, default=None, help="file to go on from")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes (0: this one)"
+    )
     chosen = parser.parse_args(arguments)
     tasks = [Task(*pair, chosen.seed, chosen.each) for pair in applicable()]
     random.Random(chosen.seed).shuffle(tasks)

@@ -306,7 +306,8 @@ def test_tampered_parts_are_rejected() -> None:
     # A table that says less than is proved is raised, and then a claim made by it is too low.
     law = {**table["law"], "deltas": [delta * 0.9 for delta in table["law"]["deltas"]]}
     lower = [{**table, "law": law}, gaussian]
-    claim = Composition.from_dict(forged(found, parts=lower)).curve.epsilon(DELTA)
+    trusting = replace(Composition.from_dict(forged(found, parts=lower)), read=False)
+    claim = trusting.curve.epsilon(DELTA)
     fails("epsilon is proved", parts=lower, claimed_epsilon=claim)
     fails("table of part 1", parts=[{**table, "law": {**law, "deltas": [2.0]}}, gaussian])
     less = {"kind": "gaussian", "mu": gaussian["law"]["mu"] * 0.999}
@@ -321,6 +322,29 @@ def test_tampered_parts_are_rejected() -> None:
     cheaper["part"]["content"]["claim"]["epsilon"] *= 0.9
     with pytest.raises(InvalidInput, match="certificate was altered"):
         Composition.from_dict(forged(found, parts=[table, cheaper]))
+
+
+def test_laws_of_a_file_are_not_trusted_at_other_deltas() -> None:
+    """A table cut where the claim does not look, and a Gaussian law that is too small."""
+    honest = compose([SHUFFLED, SHUFFLED], DELTA)
+    found = honest.to_dict()
+    law = found["content"]["parts"][0]["law"]
+    assert law["kind"] == "table"
+    cut = [delta if delta > DELTA / 100 else delta * 1e-6 for delta in law["deltas"]]
+    parts = [{**found["content"]["parts"][0], "law": {**law, "deltas": cut}}]
+    read = Composition.from_dict(forged(found, parts=parts))
+    small = DELTA / 1000
+    assert read.epsilon(small) == pytest.approx(honest.epsilon(small), rel=1e-9)
+    gaussian = compose([FULL, FULL], DELTA)
+    found = gaussian.to_dict()
+    item = found["content"]["parts"][0]
+    parts = [{**item, "law": {"kind": "gaussian", "mu": item["law"]["mu"] / 2}}]
+    read = Composition.from_dict(forged(found, parts=parts))
+    assert read.epsilon(small) == gaussian.epsilon(small)
+    mixed = compose([SAMPLED, SAMPLED], DELTA).to_dict()
+    other = Composition.from_dict(forged(mixed, method="GDP composition"))
+    with pytest.raises(InvalidInput, match="no Gaussian curve"):
+        other.epsilon(small)
 
 
 def test_text_that_is_no_composition() -> None:

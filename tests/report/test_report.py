@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from catalogue import RUNS
 from dplateau import (
     Certificate,
     Composition,
@@ -29,10 +30,13 @@ from dplateau import (
 from dplateau.algorithms import Ball
 from dplateau.audit.against_claims import findings_against
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
+from dplateau.certificates.certify import assumptions_of
 from dplateau.cli import main
 from dplateau.curves import GaussianCurve
+from dplateau.ground.shown import rounded_up
 from dplateau.report import Paper, explain, report_page, sign_off, words_of
 from dplateau.report.explanation import note_text, statement_of
+from dplateau.report.words import MATTERS_MOST, most_important
 from forging import changed, forged
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
@@ -102,6 +106,27 @@ def test_weak_claims_are_named() -> None:
     found = words_of(large).doubts
     assert len(found) == 2
     assert all(doubt.split(";")[0].split(":")[0] in report_page(large) for doubt in found)
+
+
+def test_assumptions_that_matter_most_are_those_of_real_claims() -> None:
+    stated = {
+        assumption.text
+        for run in (*RUNS.values(), COVERED.run.replace(group_size=3))
+        for bound in BOUNDS
+        if bound.refusal(run) is None
+        for assumption in assumptions_of(run, bound)
+    }
+    unknown = [s for s in MATTERS_MOST if not any(text.startswith(s) for text in stated)]
+    assert unknown == []
+    first, *rest = most_important(HIDDEN.assumptions)
+    assert first.text == ONLY_LAST
+    assert set(rest) | {first} == set(HIDDEN.assumptions)
+
+
+def test_factors_beyond_every_number_are_powers() -> None:
+    large = certify(NoisyGD(n=500, steps=4000, noise_multiplier=1.0, release="all"), DELTA)
+    assert large.claimed_epsilon > 710
+    assert f"more than e^{rounded_up(large.claimed_epsilon)} times" in words_of(large).sentence
 
 
 # --- explained ----------------------------------------------------------------------------------

@@ -390,6 +390,8 @@ class ModulusBound(ShiftBound):
 
     name = "modulus"
     title = "Hidden state, general losses"
+    # Steps that expand distances expand what a walk rounds.
+    claim_margin = 1e-5
     citation = literature.bravo("Theorem 3.4 and section 2, lifted to GDP")
     needs = (
         Asks(_why_too_many),

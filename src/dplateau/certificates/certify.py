@@ -219,12 +219,22 @@ def in_groups(run: Run, group_size: int | None) -> Run:
     return run if group_size is None else run.replace(group_size=group_size)
 
 
-def candidates(run: Run) -> tuple[Bound, ...]:
-    """Return the bounds that may win: those that no other applicable bound dominates."""
+def candidates(run: Run, *, beside: bool = False) -> tuple[Bound, ...]:
+    """Return the bounds that may win: those that no other applicable bound dominates.
+
+    ``beside``: also those that may win among the bounds which cover the release of every iterate.
+    """
     if run.group_size > 1:
         return BOUNDS  # group privacy is exact for some curves only, and may change the order
-    applicable = {bound.name for bound in BOUNDS if bound.refusal(run) is None}
-    return tuple(bound for bound in BOUNDS if applicable.isdisjoint(bound.dominated_by))
+    applicable = [bound for bound in BOUNDS if bound.refusal(run) is None]
+    names = {bound.name for bound in applicable}
+    released = {bound.name for bound in applicable if not bound.hidden_state}
+    return tuple(
+        bound
+        for bound in BOUNDS
+        if names.isdisjoint(bound.dominated_by)
+        or (beside and not bound.hidden_state and released.isdisjoint(bound.dominated_by))
+    )
 
 
 def compare(
@@ -276,13 +286,24 @@ def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certi
                 witness=finding.witness,
                 assumptions=assumptions_of(run, finding.bound),
             )
-    reasons = "; ".join(f"{finding.bound.title} {finding.reason}" for finding in findings)
+    reasons = _reasons(findings)
     if delta == 0:
         raise NotApplicable(
             "no bound gives a finite epsilon at delta = 0: take delta > 0, or noise_kind='laplace' "
             f"({reasons})"
         )
     raise NotApplicable(f"no bound applies: {reasons}")
+
+
+def _reasons(findings: Sequence[Finding]) -> str:
+    """Return why nothing applies: the reasons of those that ask least of a run, each once."""
+    general = [f for f in findings if not f.bound.hidden_state] or findings
+    titles: dict[str, list[str]] = {}
+    for finding in general:
+        titles.setdefault(str(finding.reason), []).append(finding.bound.title)
+    said = "; ".join(f"{reason} ({', '.join(names)})" for reason, names in titles.items())
+    more = len(findings) - len(general)
+    return f"{said}; {more} more say nothing either" if more else said
 
 
 def assumptions_of(run: Run, bound: Bound) -> tuple[Assumption, ...]:

@@ -17,32 +17,29 @@ import numpy as np
 from dplateau.bounds.base import COMPOSED_MARGIN
 from dplateau.certificates.certificate import Certificate, Claim, Claimed
 from dplateau.certificates.composition import (
+    CLOSED_MARGIN,
     METHODS,
     Composition,
     Entry,
     ForeignPart,
     Part,
     Records,
+    gaussian_law,
     renyi_curve,
     row_of,
     unit_of,
+    with_laws,
 )
 from dplateau.curves import (
     WIDEST_EPSILON,
     BasicCompositionCurve,
     GaussianCurve,
-    LossCurve,
-    PrivacyCurve,
     TablePair,
     TabulatedCurve,
-    WorstCurve,
-    tabulate,
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 
-# Room for a second derivation of numbers that have closed forms on both sides.
-_CLOSED_MARGIN = 1e-9
 Listed = list[tuple[Part, int]]
 
 
@@ -230,50 +227,18 @@ def _counted(parts: list[Part], *, flat: bool) -> Listed:
 def _gaussian(listed: Listed, delta: float) -> Iterator[_Found]:
     entries = [Entry(part, n, gaussian_law(part.curve)) for part, n in listed]
     if all(entry.law is not None for entry in entries):
-        yield _Found("GDP composition", tuple(entries), _CLOSED_MARGIN)
-
-
-def gaussian_law(curve: PrivacyCurve) -> GaussianCurve | None:
-    """Return the Gaussian law of a curve that is one, with room for a second derivation."""
-    if isinstance(curve, WorstCurve):
-        laws = [gaussian_law(inner) for inner in curve.curves]
-        known = [law for law in laws if law is not None]
-        return max(known, key=lambda law: law.mu) if len(known) == len(laws) else None
-    if not isinstance(curve, GaussianCurve):
-        return None
-    return GaussianCurve(curve.mu * (1 + _CLOSED_MARGIN))
+        yield _Found("GDP composition", tuple(entries), CLOSED_MARGIN)
 
 
 def _losses(listed: Listed, delta: float) -> Iterator[_Found]:
-    share = delta / sum(count for _, count in listed)
-    if share == 0:
+    if delta == 0:
         return
     try:
-        entries = tuple(Entry(part, n, _law(part, share)) for part, n in listed)
+        entries = with_laws(listed, delta)
     except NotApplicable:
         return
     if not all(isinstance(entry.law, GaussianCurve) for entry in entries):
         yield _Found("PLD composition", entries, COMPOSED_MARGIN)
-
-
-def _law(part: Part, delta: float) -> PrivacyCurve:
-    curve = part.curve
-    law = gaussian_law(curve)
-    if law is not None:
-        return law
-    if isinstance(curve, TabulatedCurve):
-        return curve
-    pairs = curve.loss_parts() if _proves_pairs(part) else None
-    if pairs is not None:
-        return LossCurve(pairs, extra_delta=curve.extra_delta)
-    return TabulatedCurve(tabulate(curve, delta, margin=COMPOSED_MARGIN))
-
-
-def _proves_pairs(part: Part) -> bool:
-    """Return whether a part's proof itself is about the pairs, not extended to a group."""
-    if not isinstance(part, Certificate):
-        return False
-    return part.run.group_size == 1 or part.theorem.knows_groups
 
 
 def _renyi(listed: Listed, delta: float) -> Iterator[_Found]:

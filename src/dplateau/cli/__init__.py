@@ -42,7 +42,9 @@ def _exit_code_after(error: Exception) -> int:
     if type(error).__name__ == "Abort":
         return _interrupted()
     if isinstance(error, DplateauError):
-        message = str(error)
+        from dplateau.cli.language import in_options
+
+        message = in_options(str(error))
     elif hasattr(error, "format_message"):
         path = getattr(getattr(error, "ctx", None), "command_path", "dplateau")
         message = f"{error.format_message().rstrip('.')}; see '{path} --help'"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file, whole_option
 from dplateau.cli.progress import progress_bar
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.files import read_text, write_whole
@@ -75,7 +75,7 @@ def audit_command(
     ] = None,
     runs: Annotated[
         int | None,
-        typer.Option(help="Runs on each data set (default 1000).", rich_help_panel=_PANEL),
+        whole_option("--runs", help="Runs on each data set (default 1000).", panel=_PANEL),
     ] = None,
     confidence: Annotated[
         float | None,
@@ -86,7 +86,7 @@ def audit_command(
     ] = None,
     at_once: Annotated[
         int | None,
-        typer.Option(help="Runs that the trainer does in one call.", rich_help_panel=_PANEL),
+        whole_option("--at-once", help="Runs that the trainer does in one call.", panel=_PANEL),
     ] = None,
     jobs: Annotated[
         int | None,

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.cli.options import (
+    NEEDED_PANEL,
+    OUTPUT_PANEL,
+    real_option,
+    takes_run,
+    whole_option,
+)
 from dplateau.cli.progress import progress_bar
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import write_whole
@@ -20,6 +26,10 @@ if TYPE_CHECKING:
     from dplateau.ground.types import IntArray
     from dplateau.plots import EpsilonOverStepsDisplay, RecordDisplay
 
+RECORDS_EXAMPLE = (
+    "Example: `dplateau per-record one-pass --n 40 --learning-rate 0.5 --noise-std 2 "
+    "--lipschitz 1 --smoothness 1 --release last --delta 1e-5`"
+)
 EXAMPLE = (
     "Example: `dplateau curve gd --n 1000 --steps 1000 --learning-rate 0.1 --noise-std 0.2 "
     "--diameter 1 --lipschitz 1 --smoothness 1 --release last --delta 1e-5 --to 1000000 "
@@ -33,21 +43,21 @@ _FARTHEST = 100_000
 def curve_command(
     run: Run,
     delta: Annotated[
-        float, typer.Option("--delta", help="Failure probability.", rich_help_panel=CLAIM_PANEL)
+        float, real_option("--delta", help="Failure probability.", panel=NEEDED_PANEL)
     ],
     first: Annotated[
-        int, typer.Option("--from", help="Fewest steps, or first record.", rich_help_panel=_PANEL)
+        int, whole_option("--from", help="Fewest steps, or first record.", panel=_PANEL)
     ] = 1,
     last: Annotated[
         int | None,
-        typer.Option(
+        whole_option(
             "--to",
             help="Most steps (100000 unless --steps is more), or last record.",
-            rich_help_panel=_PANEL,
+            panel=_PANEL,
         ),
     ] = None,
     points: Annotated[
-        int, typer.Option(help="How many lengths or records, at most.", rich_help_panel=_PANEL)
+        int, whole_option("--points", help="How many lengths or records, at most.", panel=_PANEL)
     ] = 60,
     no_lower_bound: Annotated[
         bool,
@@ -91,6 +101,79 @@ def curve_command(
     for path in (output, csv):
         if path is not None:
             typer.echo(f"written to {path}")
+
+
+@takes_run
+def per_record_command(
+    run: Run,
+    delta: Annotated[
+        float, real_option("--delta", help="Failure probability.", panel=NEEDED_PANEL)
+    ],
+    csv: Annotated[
+        Path | None,
+        typer.Option("--csv", help="Write every position here.", rich_help_panel=OUTPUT_PANEL),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print every position.", rich_help_panel=OUTPUT_PANEL)
+    ] = False,
+) -> None:
+    """Give each record its own epsilon, where the order of the records is known (cyclic, one-pass).
+
+    Later steps hide earlier records; a single pass hides the first ones best. `dplateau curve`
+    draws it.
+    """
+    from dplateau.certificates import per_record
+
+    found = per_record(run, delta)
+    # Positions are counted from 1, as everywhere people read them.
+    rows = [
+        (int(position) + 1, float(epsilon), bound)
+        for position, epsilon, bound in zip(
+            found.positions, found.epsilons, found.bounds, strict=True
+        )
+    ]
+    if csv is not None:
+        lines = [f"{position},{epsilon!r},{bound}" for position, epsilon, bound in rows]
+        write_whole(csv, "\n".join(["position,epsilon,bound", *lines]) + "\n")
+    if json:
+        names = ("position", "epsilon", "bound")
+        listed = [dict(zip(names, row, strict=True)) for row in rows]
+        body = {"run": run.to_dict(), "delta": delta, "records": listed}
+        typer.echo(json_text.dumps(body, indent=2, allow_nan=False))
+        return
+    _show_records(rows, run, delta)
+    if csv is not None:
+        typer.echo(f"written to {csv}")
+
+
+# So many positions are shown, evenly over all.
+_LISTED = 10
+
+
+def _show_records(rows: list[tuple[int, float, str]], run: Run, delta: float) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from dplateau.bounds.registry import bound_named
+    from dplateau.cli.show import console
+    from dplateau.ground.shown import rounded_up
+
+    best, worst = (pick(rows, key=lambda row: row[1]) for pick in (min, max))
+    console.print(
+        f"[bold]epsilon {rounded_up(best[1])} to {rounded_up(worst[1])} at delta = "
+        f"{rounded_up(delta)}, by the place of a record's batch among {run.batches_per_epoch}"
+        "[/bold]"
+    )
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("batch", justify="right")
+    table.add_column("epsilon", justify="right")
+    table.add_column("bound", overflow="fold")
+    last = len(rows) - 1
+    chosen = sorted({round(i * last / (_LISTED - 1)) for i in range(_LISTED)})
+    for position, epsilon, bound in (rows[i] for i in chosen):
+        title = bound_named(bound).title
+        table.add_row(f"{position:,}", rounded_up(epsilon, 5, padded=True), title)
+    console.print(table)
 
 
 def _check_outputs(output: Path | None, csv: Path | None, json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_without_noise, whole_option
 from dplateau.errors import InvalidInput, LedgerBroken, SpendRefused
 from dplateau.ground.files import read_text, write_whole
 from dplateau.ground.shown import rounded_down, rounded_up
@@ -20,7 +20,7 @@ from dplateau.ground.shown import rounded_down, rounded_up
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
-    from dplateau.certificates.composition import Part
+    from dplateau.certificates import Certificate, Composition
     from dplateau.ledger import Entry, Statement
 
 app = typer.Typer(
@@ -64,7 +64,10 @@ def init(
         str, typer.Option(help="add-remove or replace.", rich_help_panel=CLAIM_PANEL)
     ] = "add-remove",
     max_records_per_person: Annotated[
-        int, typer.Option(help="Most records of one person.", rich_help_panel=CLAIM_PANEL)
+        int,
+        whole_option(
+            "--max-records-per-person", help="Most records of one person.", panel=CLAIM_PANEL
+        ),
     ] = 1,
     planned: Annotated[
         Several | None,
@@ -158,7 +161,7 @@ def show(
 
 
 @refusals_are_verdicts
-@takes_run
+@takes_run_without_noise
 def plan_next(
     run: Run,
     ledger: LedgerFile,
@@ -168,7 +171,7 @@ def plan_next(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Find the smallest noise with which a run still fits; the noise given is where to start."""
+    """Find the smallest noise with which a run still fits into what is left."""
     from dplateau.ledger import Ledger
 
     found = Ledger(ledger).plan_next(run)
@@ -196,11 +199,11 @@ def _file_first(command: Callable[..., None]) -> Callable[..., None]:
 app.command(
     name="plan-next",
     epilog="Example: `dplateau ledger plan-next survey.ledger gd --n 1000 --steps 50 "
-    "--noise-multiplier 10 --release last`",
+    "--release last`",
 )(_file_first(plan_next))
 
 
-def part_in(path: Path) -> Part:
+def part_in(path: Path) -> Certificate | Composition:
     """Return the certificate or composition in a file."""
     from dplateau.certificates import Certificate, Composition
     from dplateau.ground.sealed import CERTIFICATE, COMPOSITION
@@ -257,7 +260,7 @@ def _report(statement: Statement, json: bool) -> None:
 
 def _summary(statement: Statement) -> list[tuple[str, str]]:
     settings, budget = statement.settings, statement.settings.budget
-    limit = f"epsilon {budget.epsilon:g} at delta {budget.delta:g}"
+    limit = f"epsilon {rounded_down(budget.epsilon)} at delta {rounded_down(budget.delta)}"
     who = f"{settings.neighbors} of one {settings.unit}"
     left = (
         f"{_percent(statement.left)}: one more release may claim up to about epsilon "

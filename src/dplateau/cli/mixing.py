@@ -21,6 +21,7 @@ from dplateau.cli.options import (
     _loss,
     _option,
     _parameter,
+    whole_option,
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import write_whole
@@ -101,8 +102,8 @@ def mixing_command(
     ] = None,
     steps: Annotated[
         int | None,
-        typer.Option(
-            help="Or: steps to take; gives their total variation.", rich_help_panel=CLAIM_PANEL
+        whole_option(
+            "--steps", help="Or: steps to take; gives their total variation.", panel=CLAIM_PANEL
         ),
     ] = None,
     output: Annotated[

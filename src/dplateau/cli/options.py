@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -39,43 +40,111 @@ class Flag:
     algorithms: tuple[Algorithm, ...] = tuple(Algorithm)
 
 
-CLAIM_PANEL = "The claim"
-OUTPUT_PANEL = "Output"
-_DATA, _LENGTH, _STEP, _LOSS, _NOISE = (
-    "Data and batches",
-    "Length",
-    "Step",
-    "Loss of one record",
-    "Noise (state it once)",
-)
+def whole_number(text: str) -> int:
+    """Read a whole number as people write it.
+
+    >>> whole_number("60_000"), whole_number("6e4"), whole_number("60000")
+    (60000, 60000, 60000)
+    """
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise typer.BadParameter(f"{text!r} is not a whole number") from None
+    if not number.is_finite() or number.adjusted() > _MOST_DIGITS:
+        raise typer.BadParameter(f"{text!r} is not a whole number")
+    if number != number.to_integral_value():
+        raise typer.BadParameter(f"{text!r} is not a whole number")
+    return int(number)
+
+
+def real_number(text: str) -> float:
+    """Read a number as people write it.
+
+    >>> real_number("60_000"), real_number("1e-5")
+    (60000.0, 1e-05)
+    """
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
+_MOST_DIGITS = 1000
+
+
+def whole_option(*names: str, help: str, panel: str | None = None) -> Any:
+    """Declare an option that takes a whole number."""
+    return typer.Option(
+        *names, help=help, rich_help_panel=panel, parser=whole_number, metavar="INTEGER"
+    )
+
+
+def real_option(*names: str, help: str, panel: str | None = None) -> Any:
+    """Declare an option that takes a number."""
+    return typer.Option(
+        *names, help=help, rich_help_panel=panel, parser=real_number, metavar="NUMBER"
+    )
+
 
 _SAMPLED = (Algorithm.SGD, Algorithm.CYCLIC)
-_NOISY = (Algorithm.GD, Algorithm.SGD, Algorithm.CYCLIC, Algorithm.ONE_PASS)
-_LONG = (Algorithm.GD, Algorithm.SGD, Algorithm.CYCLIC, Algorithm.LANGEVIN)
+_BATCHED = (*_SAMPLED, Algorithm.ONE_PASS)
+_NOISY = (Algorithm.GD, *_BATCHED)
+_LONG = (Algorithm.GD, *_SAMPLED, Algorithm.LANGEVIN)
+
+
+def _of(algorithms: tuple[Algorithm, ...], title: str) -> str:
+    return f"{title} ({', '.join(algorithms)})"
+
+
+NEEDED_PANEL = "Required"
+CLAIM_PANEL = "The claim"
+OUTPUT_PANEL = "Output"
+_BATCHES = _of(_BATCHED, "Batches")
+_SGD, _CYCLIC, _LANGEVIN = "Only sgd", "Only cyclic", "Only langevin"
+_LENGTH = _of(_LONG, "Length, stated once")
+_NOISE = _of(_NOISY, "Noise, stated once")
+_STEP = "Step and domain"
+_MOMENTUM = _of(_NOISY, "Momentum and averages")
+_LOSS = "Loss of one record"
+_CHECKPOINTS = "With --release checkpoints, one of"
 
 FLAGS: dict[str, Flag] = {
-    "n": Flag(int, "Number of records (public).", _DATA),
-    "batch_size": Flag(
-        float,
-        "Records per batch; every step divides by it.",
-        _DATA,
-        (*_SAMPLED, Algorithm.ONE_PASS),
+    "n": Flag(int, "Number of records, which is public (langevin: may be left out).", NEEDED_PANEL),
+    "release": Flag(
+        str,
+        "What leaves: last, all, random-stop or checkpoints. A promise: no default.",
+        NEEDED_PANEL,
     ),
-    "sampling_rate": Flag(float, "Batch size over n, instead of --batch-size.", _DATA, _SAMPLED),
-    "sampling": Flag(str, "poisson (default) or fixed.", _DATA, (Algorithm.SGD,)),
-    "order": Flag(str, "cyclic (default), shuffle-once, reshuffle.", _DATA, (Algorithm.CYCLIC,)),
+    "batch_size": Flag(float, "Records per batch; every step divides by it.", _BATCHES, _BATCHED),
+    "sampling_rate": Flag(
+        float, "Batch size over n, instead of --batch-size (sgd, cyclic).", _BATCHES, _SAMPLED
+    ),
+    "sampling": Flag(str, "Batches: poisson (default) or fixed.", _SGD, (Algorithm.SGD,)),
+    "order": Flag(str, "cyclic (default), shuffle-once, reshuffle.", _CYCLIC, (Algorithm.CYCLIC,)),
+    "inverse_temperature": Flag(
+        float, "Of the sampled density (default 1).", _LANGEVIN, (Algorithm.LANGEVIN,)
+    ),
     "steps": Flag(int, "Number of steps.", _LENGTH, _LONG),
     "epochs": Flag(
-        float, "Passes over the data, instead of --steps.", _LENGTH, (Algorithm.GD, *_SAMPLED)
+        float,
+        "Passes over the data, instead of --steps (not langevin).",
+        _LENGTH,
+        (Algorithm.GD, *_SAMPLED),
     ),
+    "noise_multiplier": Flag(
+        float, "Std on the summed gradients, in units of --lipschitz.", _NOISE, _NOISY
+    ),
+    "noise_std": Flag(float, "Std on the averaged gradient.", _NOISE, _NOISY),
+    "iterate_std": Flag(float, "Std in parameter space.", _NOISE, _NOISY),
+    "noise_kind": Flag(str, "gaussian (default) or laplace (one dimension).", _NOISE, _NOISY),
     "learning_rate": Flag(float, "Step size.", _STEP),
     "l2": Flag(float, "Strength of the ridge term.", _STEP),
     "diameter": Flag(float, "Diameter of the convex body iterates are projected onto.", _STEP),
     "radius": Flag(float, "Radius of a ball around 0, instead of --diameter.", _STEP),
     "dimension": Flag(int, "Number of parameters.", _STEP),
-    "momentum": Flag(float, "Momentum, from 0 up to but not 1.", _STEP, _NOISY),
-    "momentum_kind": Flag(str, "nesterov (default) or heavy-ball.", _STEP, _NOISY),
-    "average_last": Flag(int, "Average that many last iterates.", _STEP, _NOISY),
+    "momentum": Flag(float, "Momentum, from 0 up to but not 1.", _MOMENTUM, _NOISY),
+    "momentum_kind": Flag(str, "nesterov (default) or heavy-ball.", _MOMENTUM, _NOISY),
+    "average_last": Flag(int, "Average that many last iterates.", _MOMENTUM, _NOISY),
     "lipschitz": Flag(float, "Bound on its gradient norm (the clip norm).", _LOSS),
     "smoothness": Flag(float, "Its smoothness (logistic on unit rows: 0.25).", _LOSS),
     "strong_convexity": Flag(float, "Its strong convexity, without the ridge.", _LOSS),
@@ -85,34 +154,27 @@ FLAGS: dict[str, Flag] = {
     "holder_constant": Flag(float, "Constant of Hölder-continuous gradients.", _LOSS),
     "dissipativity_offset": Flag(float, "lambda of strong dissipativity.", _LOSS),
     "dissipativity_rate": Flag(float, "kappa of strong dissipativity.", _LOSS),
-    "noise_multiplier": Flag(
-        float, "Std on the summed gradients, in units of --lipschitz.", _NOISE, _NOISY
-    ),
-    "noise_std": Flag(float, "Std on the averaged gradient.", _NOISE, _NOISY),
-    "iterate_std": Flag(float, "Std in parameter space.", _NOISE, _NOISY),
-    "noise_kind": Flag(str, "gaussian (default) or laplace (one dimension).", _NOISE, _NOISY),
-    "inverse_temperature": Flag(
-        float, "Of the sampled density (default 1).", _NOISE, (Algorithm.LANGEVIN,)
-    ),
+    "every": Flag(int, "One every so many steps.", _CHECKPOINTS),
+    "at": Flag(str, "After these steps, such as 100,200,500.", _CHECKPOINTS),
+    "last_iterates": Flag(int, "So many last iterates.", _CHECKPOINTS),
     "neighbors": Flag(str, "add-remove (default) or replace.", CLAIM_PANEL),
     "max_records_per_person": Flag(
         int, "Most records of one person; the claim holds for all of them (1).", CLAIM_PANEL
     ),
-    "release": Flag(
-        str,
-        "What leaves: last, all, random-stop or checkpoints. A promise: no default.",
-        CLAIM_PANEL,
-    ),
-    "every": Flag(int, "Checkpoints: one every so many steps.", CLAIM_PANEL),
-    "at": Flag(str, "Checkpoints: after these steps, such as 100,200,500.", CLAIM_PANEL),
-    "last_iterates": Flag(int, "Checkpoints: so many last iterates.", CLAIM_PANEL),
 }
+NOISES = ("noise_multiplier", "noise_std", "iterate_std")
 _WORDS = ("sampling", "order", "momentum_kind", "noise_kind", "neighbors", "release")
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a run, and call it with the run as its first argument."""
     return _with_run_options(command, Annotated[Algorithm, typer.Argument()], build_run)
+
+
+def takes_run_without_noise(command: Callable[..., None]) -> Callable[..., None]:
+    """Do the same for a command that looks for the noise: it needs none to start from."""
+    argument = Annotated[Algorithm, typer.Argument()]
+    return _with_run_options(command, argument, build_run, needs_noise=False)
 
 
 def takes_run_or_file(command: Callable[..., None]) -> Callable[..., None]:
@@ -136,7 +198,11 @@ def _run_or_path(word: str, stated: dict[str, Any]) -> Run | Path:
 
 
 def _with_run_options(
-    command: Callable[..., None], first: Any, build: Callable[[Any, dict[str, Any]], Any]
+    command: Callable[..., None],
+    first: Any,
+    build: Callable[[Any, dict[str, Any]], Any],
+    *,
+    needs_noise: bool = True,
 ) -> Callable[..., None]:
     """Call the command with what ``build`` makes of the first word and the options of a run."""
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "run"]
@@ -148,15 +214,29 @@ def _with_run_options(
     @wraps(command)
     def called(**values: Any) -> None:
         stated = {name: values.pop(name) for name in FLAGS}
-        run = build(values.pop("algorithm"), stated)
-        command(run, **values)
+        algorithm = values.pop("algorithm")
+        if not needs_noise and values.get("vary", "noise") == "noise":
+            stated = _with_some_noise(algorithm, stated)
+        command(build(algorithm, stated), **values)
 
     called.__dict__["__signature__"] = inspect.Signature([word, *flags, *mine])
     called.__annotations__ = {p.name: p.annotation for p in (word, *flags, *mine)}
     return called
 
 
+def _with_some_noise(algorithm: Algorithm, stated: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with a noise to start a search from, if they state none."""
+    given = any(stated[name] is not None for name in NOISES)
+    if given or algorithm is Algorithm.LANGEVIN:
+        return stated
+    return {**stated, "noise_multiplier": 1.0}
+
+
 def _option(name: str, flag: Flag) -> Any:
+    numbers = {int: whole_option, float: real_option}
+    if flag.kind in numbers:
+        made = numbers[flag.kind](_names(name, flag), help=flag.help, panel=flag.panel)
+        return Annotated[flag.kind | None, made]
     declared = typer.Option(_names(name, flag), help=flag.help, rich_help_panel=flag.panel)
     return Annotated[flag.kind | None, declared]
 

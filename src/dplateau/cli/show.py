@@ -1,43 +1,140 @@
-"""Tables for people."""
+"""Answers and tables for people: the answer first, in few lines, and how to see the rest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dplateau.certificates import Calibration, Certificate, Comparison
-from dplateau.ground.shown import rounded_up
+from dplateau.bounds.base import Assumption
+from dplateau.certificates import Calibration, Certificate, Comparison, ComparisonRow
+from dplateau.cli.language import in_options
+from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.report.words import doubts_about, most_important
 
 console = Console(highlight=False)
+# So many assumptions are shown with an answer.
+SHOWN = 3
 
 
-def show_comparison(comparison: Comparison, certificate: Certificate) -> None:
-    """Print every bound, the chosen one marked."""
-    table = Table(title=f"epsilon at delta = {rounded_up(comparison.delta)}", title_justify="left")
-    table.add_column("bound")
-    table.add_column("epsilon", justify="right")
-    table.add_column("state")
-    table.add_column("source, or why not", overflow="fold")
+@dataclass(frozen=True)
+class Answer:
+    """A claim and what stands beside it: the best composition, and what is proved from below.
+
+    ``composition`` is None if none applies; ``least`` is the epsilon that an exact adversary needs,
+    or ``no_least`` says why none is known.
+    """
+
+    certificate: Certificate
+    comparison: Comparison
+    composition: ComparisonRow | None
+    least: float | None
+    no_least: str | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times the claim the best composition charges."""
+        if self.composition is None or not self.composition.epsilon:
+            return None
+        claimed = self.certificate.claimed_epsilon
+        return self.composition.epsilon / claimed if claimed > 0 else None
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What makes the claim weak, if anything."""
+        return doubts_about(self.certificate)
+
+
+def show_answer(answer: Answer) -> None:
+    """Print the claim, what stands beside it, and the assumptions that matter most."""
+    certificate = answer.certificate
+    theorem = certificate.theorem
+    console.print(f"[bold]{escape(f'{certificate.claim} by {theorem.title}')}[/bold]")
+    most = most_important(certificate.assumptions)
+    rows = [
+        ("proof", theorem.citation.short()),
+        ("composition", _beside(answer)),
+        ("lower bound", _below(answer)),
+        *zip(("rests on", "", ""), (a.text for a in most[:SHOWN]), strict=False),
+    ]
+    if certificate.run.group_size > 1:
+        unit = f"all records of one person, at most {certificate.run.group_size}"
+        rows.insert(1, ("protects", unit))
+    rows += [("take note", doubt) for doubt in answer.doubts]
+    more = len(most) - SHOWN
+    others = f"{more} more assumptions, " if more > 0 else ""
+    rows.append(("more", f"{others}every bound: --all; certificate: -o FILE"))
+    print_rows(None, rows)
+
+
+def _beside(answer: Answer) -> str:
+    row, ratio = answer.composition, answer.ratio
+    if row is None or row.epsilon is None:
+        return "none applies"
+    if row.bound == answer.certificate.bound:
+        return "is this claim: hiding the iterates gains nothing here"
+    times = "" if ratio is None else f", {ratio:.3g} times as much"
+    return f"{rounded_up(row.epsilon)} by {row.title}{times}"
+
+
+def _below(answer: Answer) -> str:
+    if answer.least is None:
+        return f"none is known: {in_options(str(answer.no_least)).partition(';')[0]}"
+    return f"{rounded_down(answer.least)} is needed at least (an exact adversary)"
+
+
+def show_comparison(
+    comparison: Comparison, certificate: Certificate, *, every: bool = False
+) -> None:
+    """Print every bound that applies, the chosen one marked, and with ``every`` why others do not.
+
+    A historical bound is no claim, and is marked.
+    """
+    table = Table(
+        title=f"epsilon at delta = {rounded_up(comparison.delta)}",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+    )
+    table.add_column("epsilon", justify="right", no_wrap=True)
+    table.add_column("bound", overflow="fold")
+    table.add_column("state", no_wrap=True)
+    table.add_column("source", overflow="fold")
     for row in comparison.rows:
-        chosen = row.bound == certificate.bound
-        epsilon = "-" if row.epsilon is None else rounded_up(row.epsilon, 5, padded=True)
-        note = row.citation if row.reason is None else row.reason
-        if not row.sound:
-            note = f"(historical, not a claim) {note}"
-        state = "hidden" if row.hidden_state else "released"
-        style = "bold" if chosen else ("dim" if row.epsilon is None else None)
-        table.add_row(row.title, epsilon, state, escape(note), style=style)
+        if row.epsilon is None:
+            continue
+        source = row.citation if row.sound else f"(historical, not a claim) {row.citation}"
+        shown = (
+            rounded_up(row.epsilon, 5, padded=True),
+            escape(row.title),
+            "hidden" if row.hidden_state else "released",
+            escape(source),
+        )
+        table.add_row(*shown, style="bold" if row.bound == certificate.bound else None)
     console.print(table)
+    titles = {row.bound: row.title for row in comparison.rows}
+    if every:
+        for reason, names in comparison.refusals.items():
+            listed = ", ".join(titles[name] for name in names)
+            print_rows(None, [("no", f"{listed}: {in_options(reason)}")])
+    elif comparison.refusals:
+        count = sum(map(len, comparison.refusals.values()))
+        console.print(f"{count} more bounds do not apply; --all says why", style="dim")
 
 
 def show_certificate(certificate: Certificate) -> None:
     """Print the claim and what it rests on."""
     console.print(f"[bold]{escape(str(certificate))}[/bold]", soft_wrap=True)
-    rows = [(a.status, a.text) for a in certificate.assumptions]
-    print_rows("rests on", rows)
+    show_assumptions(certificate.assumptions)
+
+
+def show_assumptions(assumptions: Sequence[Assumption]) -> None:
+    """Print all that a claim rests on."""
+    print_rows("rests on", [(a.status, a.text) for a in assumptions])
 
 
 def show_calibration(calibration: Calibration) -> None:
@@ -45,7 +142,7 @@ def show_calibration(calibration: Calibration) -> None:
     console.print(f"[bold]{escape(str(calibration))}[/bold]", soft_wrap=True)
 
 
-def print_rows(title: str, rows: Sequence[tuple[str, str]]) -> None:
+def print_rows(title: str | None, rows: Sequence[tuple[str, str]]) -> None:
     """Print two columns without borders."""
     table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 1))
     table.add_column(style="dim", no_wrap=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dplateau.cli.ledger import refusals_are_verdicts
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, whole_option
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_text, write_whole
 
@@ -99,7 +99,11 @@ def train_command(
     ] = 1.0,
     n_public: Annotated[
         int | None,
-        _known("--n-public", "Public upper bound on the rows; hides how many there are."),
+        whole_option(
+            "--n-public",
+            help="Public upper bound on the rows; hides how many there are.",
+            panel=_KNOWN,
+        ),
     ] = None,
     delta: Annotated[
         float | None,
@@ -112,10 +116,11 @@ def train_command(
     ] = "add-remove",
     max_records_per_person: Annotated[
         int | None,
-        typer.Option(
+        whole_option(
+            "--max-records-per-person",
             help="Most rows of one person (default 1, or what a schema file says); the claim "
             "holds for all of them.",
-            rich_help_panel=CLAIM_PANEL,
+            panel=CLAIM_PANEL,
         ),
     ] = None,
     evaluate_epsilon: Annotated[

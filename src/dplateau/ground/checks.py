@@ -6,6 +6,7 @@ import math
 import numbers
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.shown import rounded_up
 
 
 def put(target: object, name: str, value: object) -> None:
@@ -95,13 +96,13 @@ def weak_claim(epsilon: float | None, delta: float, n: int) -> tuple[str, ...]:
     found = []
     if epsilon is not None and epsilon > LARGEST_USEFUL_EPSILON:
         found.append(
-            f"epsilon = {epsilon:g} is above {LARGEST_USEFUL_EPSILON:g}: what an attacker learns "
-            "about a record is hardly limited; use 10 or less, better 1"
+            f"epsilon = {rounded_up(epsilon)} is above {LARGEST_USEFUL_EPSILON:g}: what an "
+            "attacker learns about a record is hardly limited; use 10 or less, better 1"
         )
     if delta > 1.0 / n:
         advice = 10.0 ** math.floor(-math.log10(n))
         found.append(
-            f"delta = {delta:g} is above 1/n = {1.0 / n:.3g}, and publishing a record at random "
-            f"has delta 1/n; use {advice:g} or less"
+            f"delta = {rounded_up(delta)} is above 1/n = {1.0 / n:.3g}, and publishing a record at "
+            f"random has delta 1/n; use {advice:g} or less"
         )
     return tuple(found)

@@ -22,8 +22,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from dplateau.certificates import Composition, ForeignPart
-from dplateau.certificates.compose import gaussian_law
-from dplateau.certificates.composition import METHODS, Part
+from dplateau.certificates.composition import METHODS, Part, gaussian_law
 from dplateau.curves import (
     GaussianCurve,
     LossCurve,

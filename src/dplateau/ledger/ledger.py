@@ -172,7 +172,7 @@ class Ledger:
             together = compose(list(planned), budget.delta).claimed_epsilon
             raise SpendRefused(
                 f"the plan was refused: its parts cost epsilon {rounded_up(together, 4)} together "
-                f"at delta {budget.delta:g}, and the budget is {budget.epsilon:g}"
+                f"at delta {budget.delta:g}, and the budget is {rounded_down(budget.epsilon)}"
             )
         content = {
             **settings.to_dict(),
@@ -376,7 +376,7 @@ def _payment(
             epsilon = release.curve.epsilon(budget.delta)
             return (
                 f"it costs epsilon {rounded_up(epsilon, 4)} or more at delta {budget.delta:g}, and "
-                f"the whole budget is {budget.epsilon:g}"
+                f"the whole budget is {rounded_down(budget.epsilon)}"
             )
         return {"cost": None, "terms": terms.to_dict(), "law": law}
     chosen = account.terms.filter

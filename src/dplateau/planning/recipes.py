@@ -34,6 +34,9 @@ MOST_SAMPLED = 0.5
 ONE_PASS_STEPS = (10, 30, 100, 300, 1000)
 # The released model averages the last part of the iterates, which cancels noise.
 TAILS = (0.5, 0.2)
+# Averages under a hidden state cost about one step for each iterate: the last one alone, or as many
+# as the ridge remembers, or some more.
+HIDDEN_TAILS = (0.0, 0.5, 1.0, 3.0)
 MOMENTA = (0.9, 0.95, 0.97, 0.98)
 # Training times (learning rate * steps) to try, in units of mu / (distance * feature norm): after
 # a time of 1 the noise in a score that no data point determines has a deviation of about 1.
@@ -226,36 +229,57 @@ def _fast_enough(time: float, steps: int, fastest: float) -> tuple[float, float]
 
 
 def gd(task: Task) -> Candidate:
-    """Full batches with ridge, of which only the last iterate leaves: its length costs nothing."""
+    """Full batches with ridge, of which the last iterate leaves, or the mean of the last few.
+
+    Its length costs nothing.
+    """
     model, steps = task.model.convex, task.most_passes
 
-    def run(time: float) -> Run:
+    def run(time: float, memories: float) -> Run:
         ridge = 1 / time
         rate = _largest_rate(model, ridge)
-        factor = full_batch_factor(1 - rate * ridge, steps)
+        tail = _tail_of(memories, rate * ridge, steps)
+        factor = _hidden_factor(1 - rate * ridge, steps, tail)
         return NoisyGD(
             n=task.n,
             steps=steps,
             learning_rate=rate,
             l2=ridge,
             noise_std=task.distance(model) * math.sqrt(factor) / task.mu,
+            average_last=tail,
             loss=model.geometry,
             neighbors=task.neighbors,
             group_size=task.max_records_per_person,
             release="last",
         )
 
-    return _best("gd", map(run, task.times(model)), model, task)
+    runs = (run(time, memories) for time in task.times(model) for memories in HIDDEN_TAILS)
+    return _best("gd", runs, model, task)
+
+
+def _tail_of(memories: float, forgetting: float, steps: int) -> int:
+    """Return how many last iterates to average: so many times what a step remembers."""
+    return max(1, min(steps // 2, round(memories / forgetting)))
+
+
+def _hidden_factor(contraction: float, steps: int, tail: int) -> float:
+    """Return mu^2 of the last iterates in units of one step: a hidden stretch, then single steps.
+
+    Exact for full batches (docs/theory/checkpoints.md), a guess for random ones, whose noise is
+    calibrated afterwards.
+    """
+    return full_batch_factor(contraction, steps - tail + 1) + tail - 1
 
 
 def sgd(task: Task) -> Candidate:
-    """Poisson batches with ridge, of which only the last iterate leaves."""
+    """Poisson batches with ridge, of which the last iterate leaves, or the mean of the last few."""
     model = task.model.convex
 
-    def run(time: float, sampled: float, steps: int) -> Run:
+    def run(time: float, memories: float, sampled: float, steps: int) -> Run:
         ridge = 1 / time
         rate = _largest_rate(model, ridge) / 2  # as above: batches vary
-        factor = full_batch_factor(1 - rate * ridge, steps)
+        tail = _tail_of(memories, rate * ridge, steps)
+        factor = _hidden_factor(1 - rate * ridge, steps, tail)
         return NoisySGD(
             n=task.n,
             sampling_rate=sampled,
@@ -263,6 +287,7 @@ def sgd(task: Task) -> Candidate:
             learning_rate=rate,
             l2=ridge,
             noise_std=task.sampled_std(model, sampled, factor),
+            average_last=tail,
             loss=model.geometry,
             neighbors=task.neighbors,
             group_size=task.max_records_per_person,
@@ -270,7 +295,10 @@ def sgd(task: Task) -> Candidate:
         )
 
     runs = (
-        run(time, *batch) for time in task.times(model, _SAMPLED_TIMES) for batch in task.batches()
+        run(time, memories, *batch)
+        for time in task.times(model, _SAMPLED_TIMES)
+        for memories in HIDDEN_TAILS
+        for batch in task.batches()
     )
     return _best("sgd", runs, model, task)
 

@@ -131,7 +131,8 @@ def _attack(paper: Paper) -> Iterator[str]:
     )
     yield _picture(lambda: TradeoffDisplay.from_certificate(paper), "trade-off curve")
     rows = [(_share(rate), _found(paper, rate)) for rate in RATES]
-    yield _table(("false alarms", "records found, at most"), rows, marked=RATES.index(FALSE_ALARMS))
+    marked = RATES.index(FALSE_ALARMS)
+    yield _table(("false alarms", "records found, at most"), rows, marked=marked, cls="pairs")
 
 
 def _found(paper: Paper, rate: float) -> str:
@@ -148,7 +149,8 @@ def _over_delta(paper: Paper) -> Iterator[str]:
     yield _picture(lambda: EpsilonOverDeltaDisplay.from_certificate(paper), "epsilon over delta")
     deltas = sorted({*DELTAS, paper.claimed_delta}, reverse=True)
     rows = [(rounded_up(delta), _epsilon(paper, delta)) for delta in deltas]
-    yield _table(("delta", "epsilon"), rows, marked=deltas.index(paper.claimed_delta))
+    marked = deltas.index(paper.claimed_delta)
+    yield _table(("delta", "epsilon"), rows, marked=marked, cls="pairs")
 
 
 def _epsilon(paper: Paper, delta: float) -> str:
@@ -195,7 +197,7 @@ def _over_steps(certificate: Certificate) -> Iterator[str]:
     shown = [i for i in range(len(steps)) if i % 3 == 0 or int(steps[i]) == run.steps]
     rows = [(f"{int(steps[i]):,}", rounded_up(float(found.best[i]))) for i in shown]
     marked = next(at for at, i in enumerate(shown) if int(steps[i]) == run.steps)
-    yield _table(("steps", "epsilon"), rows, marked=marked)
+    yield _table(("steps", "epsilon"), rows, marked=marked, cls="pairs")
 
 
 def _parts(paper: Composition) -> Iterator[str]:
@@ -348,6 +350,8 @@ table { border-collapse: collapse; width: 100%; margin: .6rem 0; font-size: .9re
   font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .3rem .6rem .3rem 0;
   border-bottom: 1px solid #e4e4e4; }
+.pairs { width: auto; margin-left: auto; margin-right: auto; }
+.pairs th, .pairs td { min-width: 9rem; text-align: right; padding-left: 1rem; }
 th { color: #555; font-weight: 600; }
 tr.marked td { font-weight: 650; background: #eef5fb; }
 .hashes td { font-family: ui-monospace, Consolas, monospace; font-size: .78rem;

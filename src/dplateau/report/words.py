@@ -24,12 +24,32 @@ from dplateau.plots.canvas import in_short
 Paper = Certificate | Composition
 # The false-alarm rate at which attacks are reported.
 FALSE_ALARMS = 0.01
+# Beyond this e^epsilon is no number of double precision.
+_LARGEST_POWER = 700.0
 # Who answers for an assumption, by its status, in the order in which an officer asks.
 VOUCHED_BY = {
     "declared": "Vouched for by whoever made the claim (declared, checked by nobody here)",
     "by construction": "True of the algorithm as it is described (by construction)",
     "checked": "Checked by computation from the description",
 }
+
+
+# How assumptions begin that fail most often, and cost most when they do: in that order.
+MATTERS_MOST = (
+    "only the last iterate leaves",
+    "the velocity never leaves",
+    "only the checkpoints leave",
+    "the stopping step is uniform",
+    "no record's gradient is longer",
+    "no person has more than",
+    "the ridge term covers every coordinate",
+    "each record joins each batch",
+    "each batch is a uniformly random set",
+    "the shuffle is uniform, secret",
+    "every record's loss is",
+    "every iterate is projected",
+    "real-number arithmetic",
+)
 
 
 @dataclass(frozen=True)
@@ -89,7 +109,7 @@ def words_of(paper: Paper, *, attack: bool = True) -> Words:
         released=tuple(_released(paper)),
         attack=Attack.on(paper) if attack and claimed else None,
         assumptions=grouped(paper.assumptions),
-        doubts=_doubts(paper),
+        doubts=doubts_about(paper),
     )
 
 
@@ -109,6 +129,16 @@ def grouped(assumptions: Iterable[Assumption]) -> tuple[tuple[str, tuple[str, ..
     return tuple((who, texts) for who, texts in groups if texts)
 
 
+def most_important(assumptions: Iterable[Assumption]) -> tuple[Assumption, ...]:
+    """Return assumptions, those first whose failure is most likely and costs most."""
+
+    def rank(assumption: Assumption) -> int:
+        begins = (i for i, start in enumerate(MATTERS_MOST) if assumption.text.startswith(start))
+        return next(begins, len(MATTERS_MOST))
+
+    return tuple(sorted(assumptions, key=rank))
+
+
 def certificates_in(paper: Paper | ForeignPart) -> Iterator[Certificate]:
     """Yield every certificate that a paper is made of, each once for each place it stands in."""
     match paper:
@@ -124,12 +154,15 @@ def certificates_in(paper: Paper | ForeignPart) -> Iterator[Certificate]:
 def _sentence(paper: Paper) -> str:
     if paper.claim is None:
         return f"Nothing is claimed: {paper.no_claim}."
-    factor = rounded_up(math.nextafter(math.exp(min(paper.claim.epsilon, 700.0)), math.inf), 3)
+    epsilon = rounded_up(paper.claim.epsilon)
+    factor = f"e^{epsilon}"
+    if paper.claim.epsilon < _LARGEST_POWER:
+        factor = rounded_up(math.nextafter(math.exp(paper.claim.epsilon), math.inf), 3)
     return (
-        "Whoever knows everything about all the others and sees all that was released learns "
-        f"little about one more {_unit(paper)}: no outcome becomes more than {factor} times as "
-        f"likely because of it (e^epsilon, epsilon = {rounded_up(paper.claim.epsilon)}), apart "
-        f"from outcomes with a probability of {rounded_up(paper.claim.delta)} altogether (delta)."
+        "Whoever knows everything about all the others and sees all that was released learns no "
+        f"more than this about one more {_unit(paper)}: no outcome becomes more than {factor} "
+        f"times as likely because of it (e^epsilon, epsilon = {epsilon}), apart from outcomes "
+        f"with a probability of {rounded_up(paper.claim.delta)} altogether (delta)."
     )
 
 
@@ -162,7 +195,7 @@ def _released(paper: Paper) -> Iterator[str]:
         else:
             first, *more = _released(entry.part)
             yield f"{times}{entry.part.headline}: {first}"
-            yield from more
+            yield from (f"- {line}" for line in more)
 
 
 def _what_left(certificate: Certificate) -> str:
@@ -191,7 +224,7 @@ def _stated(run: Run) -> str:
             refuse_release(unknown)
 
 
-def _doubts(paper: Paper) -> tuple[str, ...]:
+def doubts_about(paper: Paper) -> tuple[str, ...]:
     """Return what makes the claim weak, if anything."""
     if paper.claim is None:
         return ()

@@ -37,6 +37,7 @@ from dplateau.verify.facts import (
     Blocks,
     binomial_tail,
     blocks_of,
+    fewer_uses,
     joined,
     largest_share,
     least_share,
@@ -57,8 +58,6 @@ _MOST_RECORDS_OF_A_GROUP = 50
 _FEW = 1500
 # Coins told apart in one block.
 _GROUPS = 4000
-# Single steps of different sizes that are composed each on its own.
-_MOST_SINGLES = 150
 # Logarithms of products beyond this are not followed.
 _LARGEST_LOG = 300.0
 # Rounding of weights, far above that of the arithmetic, and of a logarithm, for each of its size.
@@ -428,28 +427,11 @@ def _single_pairs(
         alive = 0 if math.isinf(log) else 1 if math.isinf(stretch.log_c) else count
         size = (stretch.reach / stretch.nu * _UP, stretch.rate)
         counted[size] = counted.get(size, 0) + alive
-    if len(counted) > _MOST_SINGLES:
-        counted = _rounded_up(counted)
     return [
         (single_pair(size, rate, split, rarest), count)
-        for (size, rate), count in counted.items()
+        for (size, rate), count in fewer_uses(counted).items()
         if count
     ]
-
-
-def _rounded_up(counted: dict[tuple[float, float], int]) -> dict[tuple[float, float], int]:
-    """Round sizes and rates up to powers of 1.0005, and further until they are few."""
-    ratio = 5e-4
-    while True:
-        found: dict[tuple[float, float], int] = {}
-        for (size, rate), count in counted.items():
-            up = math.exp(math.ceil(math.log(size) / ratio) * ratio)
-            likelier = min(1.0, math.exp(math.ceil(math.log(rate) / ratio) * ratio))
-            key = (max(size, up), max(rate, likelier))
-            found[key] = found.get(key, 0) + count
-        if len(found) <= _MOST_SINGLES:
-            return found
-        ratio *= 1.4
 
 
 def single_pair(size: float, rate: float, split: tuple[int, int], rarest: float) -> LossPair:

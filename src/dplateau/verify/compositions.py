@@ -29,6 +29,7 @@ from dplateau.verify.facts import (
     batches_per_epoch,
     blocks_of,
     distance_factor,
+    fewer_uses,
     multipliers,
     together,
 )
@@ -54,8 +55,6 @@ from dplateau.verify.precise import (
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
 # Steps of a schedule that are looked at one by one.
 _MOST_SCHEDULED = 10**6
-# Different pairs that are composed each on its own.
-_MOST_PAIRS = 40
 # (distance in units of the noise, chance of joining, count), or with a noise multiplier first.
 Uses = list[tuple[float, float, int]]
 
@@ -112,14 +111,16 @@ def pld_composition(case: Case) -> Derived:
     # One record removed and one added: (2 eps, (1 + e^eps) delta).
     twice = laplace_swap and isinstance(run.batches, Poisson)
     single = replace(case, run=run.replace(neighbors="add_remove")) if twice else case
-    parts = [(_pair(single, far, rate), count) for far, rate, count in _uses(single)]
-    if case.delta == 0:
-        return _pure(case, parts, 2 if twice else 1)
-    merged = _merged(parts)
-    match merged:
-        case [(GaussianPair(mu), 1)] if not twice:
+    parts = _pairs(single)
+    match parts:
+        case [(GaussianPair(mu), 1)] if case.delta > 0:
             return gaussian_derived(mu, case.delta)
-    rows = Rows.product(merged)
+    rows = Rows.product(parts)
+    if case.delta == 0 or run.noise_kind == "laplace":
+        # A claim that holds without any delta needs no grid.
+        pure = _pure(case, parts, 2 if twice else 1)
+        if case.delta == 0 or pure.epsilon <= case.epsilon:
+            return pure if twice else replace(pure, rows=rows)
     return product_of_two_derived(case, rows) if twice else product_derived(case, rows)
 
 
@@ -131,48 +132,19 @@ def _pure(case: Case, parts: list[tuple[LossPair, int]], times: int) -> Derived:
     return Derived(times * total * ROUNDED, "sum of the largest losses")
 
 
-def _merged(parts: list[tuple[LossPair, int]]) -> list[tuple[LossPair, int]]:
-    """Join equal pairs, and nearly equal ones of a long schedule as the most exposed of them.
-
-    Gaussian pairs are one Gaussian pair.
-    """
-    found: dict[LossPair, int] = {}
+def _pairs(case: Case) -> list[tuple[LossPair, int]]:
+    """Return the pairs of all uses, equal ones together; Gaussian ones are one Gaussian pair."""
+    counted: dict[tuple[float, float], int] = {}
     squares = []
-    for pair, count in parts:
-        if isinstance(pair, GaussianPair):
-            squares.append(count * pair.mu**2)
+    for distance, rate, count in _uses(case):
+        if rate == 1 and case.run.noise_kind == "gaussian":
+            squares.append(count * distance**2)
         else:
-            found[pair] = found.get(pair, 0) + count
+            counted[distance, rate] = counted.get((distance, rate), 0) + count
+    found = [(_pair(case, *use), count) for use, count in fewer_uses(counted).items()]
     if squares:
-        found[GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED)] = 1
-    ratio = 5e-4
-    while len(found) > _MOST_PAIRS:
-        rounded: dict[LossPair, int] = {}
-        for pair, count in found.items():
-            up_pair = _rounded_up(pair, ratio)
-            rounded[up_pair] = rounded.get(up_pair, 0) + count
-        if len(rounded) <= _MOST_PAIRS or ratio > 1:
-            return list(rounded.items())
-        ratio *= 1.4
-    return list(found.items())
-
-
-def _rounded_up(pair: LossPair, ratio: float) -> LossPair:
-    """Return the same pair at a distance of the next power of e^ratio."""
-
-    def further(distance: float) -> float:
-        return max(distance, math.exp(math.ceil(math.log(distance) / ratio) * ratio))
-
-    match pair:
-        case SampledPair(rate, step, shift):
-            return SampledPair(rate, further(step), shift)
-        case SwappedPair(rate, distance, shift):
-            return SwappedPair(rate, further(distance), shift)
-        case TwoSidedPair(rate, step, rarest):
-            return TwoSidedPair(rate, further(step), rarest)
-        case LaplacePair(distance, rate):
-            return LaplacePair(further(distance), rate)
-    return pair
+        found.append((GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED), 1))
+    return found
 
 
 def _pair(case: Case, distance: float, rate: float) -> LossPair:
@@ -183,8 +155,6 @@ def _pair(case: Case, distance: float, rate: float) -> LossPair:
     """
     if case.run.noise_kind == "laplace":
         return LaplacePair(distance, rate)
-    if rate == 1:
-        return GaussianPair(distance)
     if case.run.neighbors == "add_remove":
         return SampledPair(rate, distance)
     if isinstance(case.run.batches, Poisson):

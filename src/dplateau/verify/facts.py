@@ -34,6 +34,8 @@ from dplateau.verify.report import Ledger
 # (value, number of steps)
 Blocks = list[tuple[float, int]]
 _MOST_VALUES = 5000
+# Single steps of different sizes that are composed each on its own.
+_MOST_USES = 600
 _MOST_TERMS = 10**6
 
 
@@ -74,6 +76,22 @@ def joined(blocks: Blocks) -> Blocks:
     if len(found) > _MOST_VALUES:
         raise ArithmeticError(f"a schedule of more than {_MOST_VALUES} values")
     return list(found.items())
+
+
+def fewer_uses(counted: dict[tuple[float, float], int]) -> dict[tuple[float, float], int]:
+    """Return uses (distance, sampling rate) with their counts, few enough to be told apart.
+
+    If there are too many, both are rounded up to powers of the same number.
+    """
+    ratio, found = 1e-4, counted
+    while len(found) > _MOST_USES:
+        found = {}
+        for (size, rate), count in counted.items():
+            up = max(size, math.exp(math.ceil(math.log(size) / ratio) * ratio))
+            likelier = min(1.0, max(rate, math.exp(math.ceil(math.log(rate) / ratio) * ratio)))
+            found[up, likelier] = found.get((up, likelier), 0) + count
+        ratio *= 1.4
+    return found
 
 
 def multipliers(run: Run, ledger: Ledger) -> Blocks:

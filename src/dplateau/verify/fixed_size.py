@@ -31,8 +31,8 @@ from dplateau.verify.walks import CONTRACTION, Program, StepLosses, Stretch, for
 _MOST_COINS = 1 << 20
 # A start this rare, as a share of delta, is charged in full instead of being composed.
 _RARE = 1e-5
-# More than products of that many contractions can be wrong by.
-_ROUNDING = 3e-10
+# More than a product of contractions can be wrong by, for each of them.
+_ROUNDING = 3e-16
 # Room for swaps that lie on the border of a size.
 _UP = 1 + 1e-11
 # Starts, and (starts) x (steps), that are looked at.
@@ -129,7 +129,7 @@ def _start_tails(case: Case, found: list[Stretch], edges: list[float], before: i
     """Return upper bounds on the chances of starts beyond rising edges, each on a fitting grid."""
     coins = min(before, _MOST_COINS)
     steps = _last(found, coins, skipped=case.run.steps - before)
-    carried = np.cumprod(np.r_[1.0, steps.keep]) * (1 + _ROUNDING)
+    carried = np.cumprod(np.r_[1.0, steps.keep]) * (1 + _ROUNDING * np.arange(1, coins + 2))
     drift = Program(tuple(found), 1, case.run.diameter)
     older = float(carried[-1]) * forward_distance(drift, before - coins)
     weights = carried[:-1] * steps.move
@@ -158,11 +158,12 @@ def _plans(case: Case, steps: _Steps, edges: list[float]) -> tuple[list[LossPair
     # One unit of shift in a step is worth its noise times all later contractions at the end.
     kept = np.cumprod(np.r_[1.0, steps.keep])
     worth = steps.nu * kept[:-1]
+    room = 1 + 4 * _ROUNDING * (swaps.size + 4)
     keys, before = [], np.zeros(swaps.size)
     for k, (edge, plan) in enumerate(zip(edges, plans, strict=True)):
         places = _places(plan, swaps.size, levels.size, f"plans[{k}]")
         shifts = levels[places]
-        absorbed, needed = float(worth @ shifts), float(kept[-1]) * edge * (1 + 2 * _ROUNDING)
+        absorbed, needed = float(worth @ shifts), float(kept[-1]) * edge * room
         detail = f"absorbs {absorbed:.9g} of {needed:.9g}"
         ledger.require(f"plan absorbs its start[{k}]", absorbed >= needed, detail)
         # The chances are upper bounds on tails: a later start must not cost less.

@@ -196,7 +196,7 @@ def program_of(
     """Return the shift program of a record that is used as ``uses`` says, ``repeats`` times."""
     run, found = case.run, stages(case.run)
     phi = _modulus_by_rate(case, losses, every=every)
-    if len(found) == 1:
+    if not run.has_schedule:
         uses = [(n, used) for n, used in uses if n]
         if len(uses) == 1:
             uses, repeats = [(repeats * uses[0][0], uses[0][1])], 1

@@ -294,7 +294,8 @@ def _position_cost(
     first = max(start, 0)
     for near, far in zip(arrived[first:][::-1].tolist(), noise[first:][::-1].tolist(), strict=True):
         distance, room = near, far
-        while pools and distance * pools[-1][1] > pools[-1][0] * room:
+        # Where nothing is left of old noise, what it should absorb is left to later noise.
+        while pools and (room == 0 or distance * pools[-1][1] > pools[-1][0] * room):
             distance, room = distance + pools[-1][0], room + pools.pop()[1]
         pools.append((distance, room))
     return math.fsum(s * s / w if w > 0 else math.inf for s, w in pools if s > 0)

@@ -358,9 +358,12 @@ def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
         if delta == 1:
             return row
         # Grids are refined until a claim is nearly met: ask for a little less than is needed.
-        asked = replace(case, epsilon=epsilon * (1 - 1e-3), delta=delta, ledger=Ledger())
-        found = rederived(asked, name).epsilon
-        return (max(epsilon, found), delta) if math.isfinite(found) else None
+        for asked in (epsilon * (1 - 1e-3), epsilon):
+            there = replace(case, epsilon=asked, delta=delta, ledger=Ledger())
+            found = rederived(there, name).epsilon
+            if math.isfinite(found):
+                return max(epsilon, found), delta
+        return None
 
     if derived.mu is not None:
         return _gaussian_rows(derived.mu)

@@ -98,10 +98,14 @@ class Ledger:
 
     checks: list[Check] = field(default_factory=list)
     derived: float | None = None
+    _seen: set[Check] = field(default_factory=set)
 
     def require(self, name: str, condition: bool, detail: str) -> None:
         """Write a check down, and stop if it failed."""
-        self.checks.append(Check(name, bool(condition), detail))
+        check = Check(name, bool(condition), detail)
+        if check not in self._seen:  # what is asked at every step is told once
+            self.checks.append(check)
+            self._seen.add(check)
         if not condition:
             raise Refused(detail)
 

@@ -104,8 +104,7 @@ class StepLosses:
     def _largest(self, eta: float, flattest: float, share: float) -> float:
         """Return the largest |1 - eta h|, h from l2 + flattest * share to l2 + M f, rounded up."""
         ends = ((flattest, share), (self.loss.smoothness, self.most))
-        # Fifty digits hold such a product of doubles, unless their sizes differ enormously.
-        return up(max(abs(1 - MP.mpf(eta) * (MP.mpf(self.l2) + MP.mpf(h) * f)) for h, f in ends))
+        return max(_distance_from_one(eta, self.l2, h, f) for h, f in ends)
 
     def _lipschitz(self, eta: float) -> Modulus | None:
         # Monotone gradients: <d, g> >= 0; and |g| <= 2 L f.
@@ -165,6 +164,19 @@ class StepLosses:
             for f in (self.least, self.most)
         ]
         return Modulus(up(MP.sqrt(max(*squares, 0))), up(2 * e * offset * self.most))
+
+
+def _distance_from_one(eta: float, l2: float, h: float, f: float) -> float:
+    """Return |1 - eta (l2 + h f)|, in whole numbers and then rounded up.
+
+    A schedule may ask for it a million times, and many steps would add up what each rounds.
+    """
+    (a, b), (c, d), (p, q), (r, s) = (float(x).as_integer_ratio() for x in (eta, l2, h, f))
+    below = b * d * q * s
+    above = abs(below - a * (c * q * s + p * r * d))
+    found = above / below  # to the nearest double
+    number, unit = found.as_integer_ratio()
+    return found if number * below >= above * unit else math.nextafter(found, math.inf)
 
 
 # --- many steps ----------------------------------------------------------------------------------
