@@ -55,15 +55,12 @@ def seconds(value: float | None) -> str:
 
 
 def count(value: float) -> str:
-    """Show a large number by two digits and its size."""
+    """Show a large number by two or three digits and its size."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if value >= size:
-            return (
-                f"{value / size:.2g}{letter}"
-                if value < 100 * size
-                else f"{value / size:.0f}{letter}"
-            )
-    return f"{value:.2g}"
+            share = value / size
+            return f"{share:.1f}{letter}" if share < 10 else f"{share:.0f}{letter}"
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def table(heads: list[str], rows: list[list[str]], left: int = 1) -> str:
@@ -83,7 +80,8 @@ def best_peer(row: Found) -> tuple[str, float]:
         for name, value in row["peers"].items()
         if isinstance(value, int | float) and name != "opacus gdp"
     }
-    name = min(known, key=lambda one: known[one])
+    # Numbers that are shown alike are a tie, which goes to the first in the list.
+    name = min(known, key=lambda one: float(up(known[one]).replace(",", "")))
     return name, known[name]
 
 
@@ -276,7 +274,7 @@ def _summed_accounting(found: Found) -> list[list[str]]:
 
     def pair(task: str, key: str, show: Callable[[Any], str]) -> list[str]:
         known = [row for row in peers if key in row.get(task, {})]
-        best = min(known, key=lambda row: row[task][key])
+        best = min(known, key=lambda row: round(row[task][key], 4))
         mine, theirs = ours[task][key], best[task][key]
         cells = [show(mine), f"{show(theirs)} ({best['accountant']})"]
         winner = 0 if mine <= theirs else 1
@@ -324,8 +322,8 @@ def _summed_utility(found: Found) -> list[str]:
     gaps = [100 * (row["ours"] - row["theirs"]) for row in found["rows"]]
     ahead, close = sum(gap > 0 for gap in gaps), sum(gap >= -0.5 for gap in gaps)
     title = "accuracy at equal privacy (peers tuned on the test set)"
-    behind = len(gaps) - ahead
-    return [title, f"ahead in {ahead} of {len(gaps)}, within .5 points in {close}", f"{behind}"]
+    behind = f"ahead in {sum(gap < 0 for gap in gaps)}"
+    return [title, f"ahead in {ahead} of {len(gaps)}, within .5 points in {close}", behind]
 
 
 def _summed_robustness(found: Found) -> list[str]:
@@ -353,7 +351,7 @@ def _summed_sampling(found: Found) -> list[list[str]]:
         [
             "certified over true mixing time, median",
             f"**{sorted(ratios)[len(ratios) // 2]:.2g}**",
-            f"{sorted(published)[len(published) // 2]:.2g} (theorem 4.2)",
+            f"{sorted(published)[len(published) // 2]:.2g} (theorem 4.2, where it speaks)",
         ]
     ]
     known = {row["sampler"]: row for row in found["drawing"] if "error" not in row}
@@ -428,6 +426,7 @@ def tightness_picture(found: Found, path: Path) -> None:
     figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=9, frameon=False)
     axes.set_yticks(range(len(rows)), [row["regime"] for row in rows])
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_xlabel(f"epsilon at delta = {found['delta']:g}")
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -444,9 +443,10 @@ def speed_picture(accounting: Found, training: Found, path: Path) -> None:
         (sides[1], "noise", "noise for epsilon 1, warm"),
     ):
         known = [row for row in accounting["rows"] if "warm_cpu" in row.get(task, {})][::-1]
-        bars([row["accountant"] for row in known], [row[task]["warm_cpu"] for row in known], axes)
+        spent = [row[task]["warm_cpu"] for row in known]
+        dots([row["accountant"] for row in known], spent, axes, seconds)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("CPU seconds (less is better)")
+        axes.set_xlabel("CPU seconds, less is better", fontsize=9)
     first = training["rows"][0]
     base = [
         row
@@ -454,20 +454,28 @@ def speed_picture(accounting: Found, training: Found, path: Path) -> None:
         if all(row[key] == first[key] for key in ("n", "d", "batch")) and "error" not in row
     ][::-1]
     speeds = [row["examples_per_cpu_second"] for row in base]
-    bars([row["trainer"] for row in base], speeds, sides[2])
+    dots([row["trainer"] for row in base], speeds, sides[2], count)
     sides[2].set_title("private logistic regression", fontsize=10)
-    sides[2].set_xlabel("examples per CPU second (more is better)")
+    sides[2].set_xlabel("examples per CPU second, more is better", fontsize=9)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 
 
-def bars(names: list[str], values: list[float], axes: Any) -> None:
-    colors = [BLUE if name == OURS else "0.7" for name in names]
-    axes.barh(names, values, color=colors)
+def dots(names: list[str], values: list[float], axes: Any, show: Callable[[float], str]) -> None:
+    """Draw one dot with its number for each name; the axis is logarithmic, so no bars."""
+    for place, (name, value) in enumerate(zip(names, values, strict=True)):
+        ours = name == OURS
+        axes.plot(value, place, "o", color=BLUE if ours else "0.5", markersize=9 if ours else 7)
+        axes.annotate(
+            show(value), (value, place), xytext=(8, -3), textcoords="offset points", fontsize=8
+        )
+    axes.set_yticks(range(len(names)), names)
     axes.set_xscale("log")
+    axes.set_xlim(min(values) / 2, max(values) * 6)
+    axes.minorticks_off()
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="x", alpha=0.3)
+    axes.grid(alpha=0.3)
 
 
 def main() -> None:

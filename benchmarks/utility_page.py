@@ -11,7 +11,8 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import run_length
-from utility import EPSILONS, METHODS, RESULTS, ROOT, Results
+from utility import ADASSP, MOMENTUM, OBJECTIVE, PEERLIB, RESULTS, SGD, Results
+from utility_data import ROOT
 
 PAGE = ROOT / "docs" / "utility.md"
 IMAGES = ROOT / "docs" / "images"
@@ -20,44 +21,111 @@ NAMES = {
     "mnist": "MNIST, 60000 x 784, ten classes",
     "adult": "Adult, 32561 x 108",
     "imdb_hash4096": "IMDB, 20000 x 4096",
+    "credit_status": "credit status, 3563 x 150",
     "digits": "digits, 1438 x 64, ten classes",
+    "attrition": "attrition, 1176 x 494",
     "breast_cancer": "breast cancer, 455 x 30",
     "casp_protein_regression": "CASP, 36584 x 9 (R squared)",
+    "ames_housing": "Ames, 2344 x 1386 (R squared)",
+    "diabetes": "diabetes, 354 x 10 (R squared)",
 }
+EPSILONS = (0.1, 1.0, 8.0)
 # Colors that remain distinct for color-blind readers (Okabe and Ito), and a marker for print.
 STYLES = {
     "ours": ("dplateau, no tuning", "#0072B2", "o"),
-    "momentum GD, tuned": ("momentum GD, tuned on test", "#E69F00", "s"),
-    "DP-SGD (PLD), tuned": ("DP-SGD with PLD, tuned on test", "#009E73", "^"),
-    "diffprivlib, best C": ("diffprivlib, best C on test", "#CC79A7", "D"),
+    MOMENTUM: ("momentum GD", "#E69F00", "s"),
+    SGD: ("DP-SGD with PLD", "#009E73", "^"),
+    OBJECTIVE: ("objective perturbation", "#56B4E9", "v"),
+    ADASSP: ("AdaSSP", "#D55E00", "P"),
+    PEERLIB: ("diffprivlib", "#CC79A7", "D"),
 }
 
 
-def cell(scores: list[float], best: float) -> str:
+def error(scores: list[float]) -> float:
+    """Return the standard error of the mean."""
+    return float(np.std(scores, ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else 0.0
+
+
+def cell(scores: list[float], best: float, *, old: bool) -> str:
     if not scores:
         return ""
     mean = float(np.mean(scores))
     shown = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
-    return f"{shown} ± {np.std(scores):.3f}"
+    return f"{shown} ± {error(scores):.3f}" + (" †" if old else "")
+
+
+def verdict(ours: list[float], others: list[list[float]]) -> str:
+    """Return how far ours is from the best of the others, and whether that is beyond chance."""
+    if not others:
+        return "no peer yet"
+    best = max(others, key=np.mean)
+    gap = float(np.mean(ours) - np.mean(best))
+    beyond = abs(gap) > np.hypot(error(ours), error(best))
+    return f"{100 * gap:+.1f}" + (" **peer ahead**" if beyond and gap < 0 else "")
 
 
 def table(results: Results) -> str:
-    heads = ["data", "epsilon", *(STYLES[method][0] for method in METHODS), "difference"]
+    heads = ["data", "epsilon", *(title for title, _, _ in STYLES.values()), "difference"]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
     for data, title in NAMES.items():
         free = results.scores(data, "not private", "")[0]
         for epsilon in EPSILONS:
-            found = [results.scores(data, method, epsilon) for method in METHODS]
-            ours, *others = (float(np.mean(scores)) for scores in found if scores)
-            cells = [cell(scores, max(ours, *others)) for scores in found]
+            found = {method: results.scores(data, method, epsilon) for method in STYLES}
+            best = max(float(np.mean(scores)) for scores in found.values() if scores)
+            cells = [
+                cell(scores, best, old=results.is_old(data, method, epsilon))
+                for method, scores in found.items()
+            ]
             name = f"{title}; not private {free:.3f}" if epsilon == EPSILONS[0] else ""
-            ahead = f"{100 * (ours - max(others)):+.1f}"
-            lines.append("| " + " | ".join([name, f"{epsilon:g}", *cells, ahead]) + " |")
+            others = [scores for method, scores in found.items() if method != "ours" and scores]
+            row = [name, f"{epsilon:g}", *cells, verdict(found["ours"], others)]
+            lines.append("| " + " | ".join(row) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def summary(results: Results) -> str:
+    """Return in how many cells a peer is ahead, and where beyond chance."""
+    compared, ahead, behind = 0, 0, []
+    for data, title in NAMES.items():
+        for epsilon in EPSILONS:
+            found = [results.scores(data, method, epsilon) for method in STYLES]
+            others = [scores for scores in found[1:] if scores]
+            if others:
+                compared += 1
+                ahead += verdict(found[0], others).startswith("+")
+                if "peer" in verdict(found[0], others):
+                    behind.append(f"{title.partition(',')[0]} at {epsilon:g}")
+    where = "in none" if not behind else f"in {len(behind)}: {', '.join(behind)}"
+    return (
+        f"Ours is ahead in {ahead} of {compared} cells that have a peer; a peer is ahead beyond "
+        f"the standard error {where}.\n"
+    )
+
+
+def ranking(results: Results) -> str:
+    """Return the areas under the curve where there are two classes, and how long fits take."""
+    heads = ["data", "epsilon", "AUC", "best AUC of a peer", "seconds of a fit"]
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
+    for data, title in NAMES.items():
+        for epsilon in EPSILONS:
+            own = results.values(data, "ours", epsilon, "auc")
+            peers = [results.values(data, method, epsilon, "auc") for method in STYLES]
+            best = [float(np.mean(one)) for one in peers[1:] if one]
+            seconds = np.median(results.values(data, "ours", epsilon, "seconds"))
+            row = [
+                title.partition(",")[0] if epsilon == EPSILONS[0] else "",
+                f"{epsilon:g}",
+                f"{np.mean(own):.3f}" if own else "",
+                f"{max(best):.3f}" if best and own else "",
+                f"{seconds:.1f}",
+            ]
+            lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 
 
 def utility_picture(results: Results, path: Path) -> None:
-    figure, all_axes = plt.subplots(2, 3, figsize=(10, 6), sharex=True, layout="constrained")
+    figure, all_axes = plt.subplots(2, 5, figsize=(15, 6), sharex=True, layout="constrained")
+    shown = {}
     for axes, (data, title) in zip(all_axes.flat, NAMES.items(), strict=True):
         lowest = 1.0
         for method, (label, color, marker) in STYLES.items():
@@ -66,28 +134,28 @@ def utility_picture(results: Results, path: Path) -> None:
             if not found:
                 continue
             means = [np.mean(scores) for scores in found.values()]
-            errors = [np.std(scores) for scores in found.values()]
-            axes.errorbar(list(found), means, errors, label=label, color=color, marker=marker,
-                          markersize=4, linewidth=1.4, capsize=2)  # fmt: skip
-            if method != "diffprivlib, best C":
+            errors = [error(scores) for scores in found.values()]
+            shown[label] = axes.errorbar(list(found), means, errors, color=color, marker=marker,
+                                         markersize=4, linewidth=1.4, capsize=2)  # fmt: skip
+            if method in ("ours", MOMENTUM, SGD):
                 lowest = min(lowest, *means)
         free = results.scores(data, "not private", "")[0]
-        axes.axhline(free, color="0.4", linestyle=":", linewidth=1, label="not private")
-        # The peer that falls far below would flatten all other curves.
-        gap = free - lowest
-        axes.set_ylim(lowest - 0.35 * gap, free + 0.1 * gap)
-        axes.set_title(title, fontsize=10)
+        shown["not private, a line"] = axes.axhline(free, color="0.4", linestyle=":", linewidth=1)
+        # Peers that fall far below would flatten all other curves.
+        highest = max(free, *(float(np.mean(results.scores(data, "ours", e))) for e in EPSILONS))
+        lowest = max(lowest, free - 0.6)
+        room = 0.15 * (highest - lowest)
+        axes.set_ylim(lowest - room, highest + room)
+        axes.set_title(title.replace(" (R squared)", ""), fontsize=10)
+        axes.set_ylabel("R squared" if "R squared" in title else "test accuracy")
         axes.set_xscale("log")
         axes.set_xticks(EPSILONS, [f"{e:g}" for e in EPSILONS])
         axes.minorticks_off()
     for axes in all_axes[1]:
         axes.set_xlabel("epsilon (delta = 1e-5)")
-    for axes in all_axes[:, 0]:
-        axes.set_ylabel("test accuracy")
-    all_axes[1, 2].set_ylabel("R squared")
-    handles, labels = all_axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
-    figure.savefig(path, dpi=150)
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=7, fontsize=9,
+                  frameon=False)  # fmt: skip
+    figure.savefig(path, dpi=130)
 
 
 def length_picture(results: Results, planned: float, path: Path) -> None:
@@ -124,7 +192,8 @@ def main() -> None:
     length_picture(Results(run_length.RESULTS), planned, IMAGES / "run-length.png")
     before, rest = PAGE.read_text().split(START)
     _, after = rest.split(END)
-    PAGE.write_text(before + START + "\n" + table(results) + "\n" + END + after)
+    tables = "\n".join([table(results), summary(results), ranking(results)])
+    PAGE.write_text(before + START + "\n" + tables + "\n" + END + after)
 
 
 if __name__ == "__main__":

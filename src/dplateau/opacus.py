@@ -82,12 +82,14 @@ class BoundedRows(nn.Module):
 
     def forward(self, rows: Any) -> Any:
         """Return the rows, none longer than the norm."""
-        whole = torch.nan_to_num(rows.flatten(1), nan=0.0, posinf=0.0, neginf=0.0)
+        # Single precision at least: what half of it rounds away is more than the room above.
+        whole = rows.flatten(1).to(torch.promote_types(rows.dtype, torch.float32))
+        whole = torch.nan_to_num(whole, nan=0.0, posinf=0.0, neginf=0.0)
         lengths = whole.to(torch.float64).norm(dim=1).clamp_min(self.norm)
         shares = torch.where(
             lengths > self.norm, self.norm * (1 - _ROW_ROOM) / lengths, torch.ones_like(lengths)
         )
-        return whole * shares.to(rows.dtype)[:, None]
+        return whole * shares.to(whole.dtype)[:, None]
 
     def extra_repr(self) -> str:
         """Show the norm in the module's print."""
@@ -105,8 +107,8 @@ class Epsilons(NamedTuple):
 class _Settings:
     """What a DPOptimizer did at one step, as it stands in its own fields."""
 
-    optimizer: str
-    inner: str
+    optimizer: type
+    inner: type
     noise_multiplier: float
     clip: float | None
     divisor: float | None
@@ -118,8 +120,8 @@ class _Settings:
     def of(cls, optimizer: DPOptimizer) -> _Settings:
         clip, divisor = optimizer.max_grad_norm, optimizer.expected_batch_size
         return cls(
-            optimizer=type(optimizer).__name__,
-            inner=type(optimizer.original_optimizer).__name__,
+            optimizer=type(optimizer),
+            inner=type(optimizer.original_optimizer),
             noise_multiplier=float(optimizer.noise_multiplier),
             clip=float(clip) if isinstance(clip, int | float) else None,
             divisor=None if divisor is None else float(divisor),
@@ -343,12 +345,8 @@ def _objection(one: _Settings) -> str | None:
 
 
 def _checks(one: _Settings) -> Iterator[tuple[Any, Any, str]]:
-    yield (
-        one.optimizer,
-        "DPOptimizer",
-        "only flat clipping on one worker, in mode 'hooks', is known",
-    )
-    yield one.inner, "SGD", "steps of plain torch.optim.SGD are needed"
+    yield one.optimizer, DPOptimizer, "only flat clipping on one worker, by hooks, is known"
+    yield one.inner, torch.optim.SGD, "steps of plain torch.optim.SGD are needed"
     yield one.reduction, "mean", "only loss_reduction='mean' divides by a constant batch size"
     yield one.accumulated, 1, "gradients of several batches were added up before a step"
     for name in ("momentum", "dampening"):

@@ -226,6 +226,8 @@ def test_rows_are_bounded_and_others_left_alone() -> None:
     broken = BoundedRows(1.0)(torch.tensor([[float("nan"), 3.0], [float("inf"), 0.5]]))
     assert broken[:, 0].tolist() == [0.0, 0.0]
     assert float(broken.double().norm(dim=1).max()) <= 1.0
+    halves = BoundedRows(1.0)(torch.randn(1000, 50).half() * 10)
+    assert float(halves.double().norm(dim=1).max()) <= 1.0
     with pytest.raises(InvalidInput, match="norm must be"):
         BoundedRows(-1.0)
 
@@ -259,6 +261,7 @@ def uphill(done: int, optimizer: Any) -> None:
         ({"sgd": {"momentum": 0.9}}, "SGD with momentum"),
         ({"sgd": {"maximize": True}}, "uphill"),
         ({"optimizer_class": torch.optim.AdamW}, "plain torch.optim.SGD"),
+        ({"optimizer_class": type("SGD", (torch.optim.SGD,), {})}, "plain torch.optim.SGD"),
         ({"head": nn.Linear(WIDTH, 2)}, r"nn.Sequential\(BoundedRows"),
         (
             {"head": nn.Sequential(BoundedRows(1.0), nn.Linear(WIDTH, 4), nn.Linear(4, 2))},

@@ -23,7 +23,7 @@ from ray.cluster_utils import Cluster
 from ray.experimental import get_object_locations
 
 from dplateau.algorithms import NoisyGD, NoisySGD, Run
-from dplateau.certificates import Certificate
+from dplateau.certificates import Composition
 from dplateau.cli import main
 from dplateau.engines import Prepared, Ray, SeededRandomness, Source, TableSource, scaled, train
 from dplateau.engines.cluster import Workers, WorkersLost, cluster_moments
@@ -300,7 +300,7 @@ def test_the_command_line_trains_on_the_cluster(
     with pytest.raises(SystemExit) as stop:
         main([*words, "-o", str(tmp_path / "model")])
     assert not stop.value.code
-    certificate = Certificate.from_json((tmp_path / "model" / "certificate.json").read_text())
+    certificate = Composition.from_json((tmp_path / "model" / "certificate.json").read_text())
     assert certificate.claimed_epsilon <= 1
     assert certificate.verify().ok
     frame = pd.DataFrame(X, columns=NAMES)

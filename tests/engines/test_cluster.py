@@ -23,7 +23,15 @@ from dplateau.engines import (
     scaled,
     train,
 )
-from dplateau.engines.cluster import Gradients, Shard, Worker, engine_of, poisson_batch, shards_of
+from dplateau.engines.cluster import (
+    Gradients,
+    Shard,
+    Worker,
+    engine_of,
+    poisson_batch,
+    shard_key,
+    shards_of,
+)
 from dplateau.engines.randomness import Keystream
 from dplateau.engines.records import ALL, ArrayRecords, Terms
 from dplateau.errors import InvalidInput, MissingExtra, NotApplicable
@@ -72,7 +80,10 @@ def totals(shards: list[Shard], run: Run, workers: int, steps: range, in_memory:
     found = []
     for step in steps:
         at = np.full(D, 0.1 * step)
-        answers = [worker.total(tuple(worker.shares), KEY, step, (D,), at) for worker in team]
+        answers = [
+            worker.total({i: shard_key(KEY, i) for i in worker.shares}, step, (D,), at)
+            for worker in team
+        ]
         assert all(answer[0] is None for answer in answers)
         found.append(sum(np.concatenate(answer[1:]) for answer in answers))
     return np.array(found)
@@ -90,13 +101,12 @@ def test_sums_are_those_of_one_machine_whatever_the_workers(
     for workers, in_memory in ((1, True), (3, True), (2, False)):
         found = totals(shards, FULL, workers, range(3), in_memory)
         assert np.array_equal(found, expected)
+    firsts = zip((0, 200, 400, 500), shards, strict=True)
+    keyed = [(first, shard_key(KEY, shard.number), shard) for first, shard in firsts]
     batches = [
-        np.concatenate(
-            [first + poisson_batch(KEY, shard, step, 0.1) for first, shard in zip(
-                (0, 200, 400, 500), shards, strict=True)]
-        )
+        np.concatenate([first + poisson_batch(key, one, step, 0.1) for first, key, one in keyed])
         for step in range(6)
-    ]  # fmt: skip
+    ]
     drawn = [here.units(np.full(D, 0.1 * step), rows) for step, rows in enumerate(batches)]
     for workers, in_memory in ((1, True), (4, True), (2, False)):
         assert np.array_equal(totals(shards, SAMPLED, workers, range(6), in_memory), drawn)
@@ -109,7 +119,8 @@ def test_batches_are_poisson_and_independent_over_steps_and_shards() -> None:
     drawn = np.zeros((2, steps, n))
     for number in range(2):
         for step in range(steps):
-            rows = poisson_batch(KEY, Shard(number, n, list), step, q)  # type: ignore[arg-type]
+            key = shard_key(KEY, number)
+            rows = poisson_batch(key, Shard(number, n, list), step, q)  # type: ignore[arg-type]
             drawn[number, step, rows] = 1
     sizes = np.bincount(drawn.sum(axis=2).astype(int).ravel(), minlength=n + 1)
     law = stats.binom.pmf(np.arange(n + 1), n, q) * 2 * steps
@@ -120,6 +131,12 @@ def test_batches_are_poisson_and_independent_over_steps_and_shards() -> None:
     room = 5 * q * (1 - q) / np.sqrt(steps * n)
     assert abs(np.mean(centered[0] * centered[1])) < room
     assert abs(np.mean(centered[:, 1:] * centered[:, :-1])) < room
+
+
+def test_shards_have_keys_of_their_own() -> None:
+    keys = {shard_key(KEY, number) for number in range(100)}
+    assert len(keys | {KEY}) == 101
+    assert all(len(key) == 32 for key in keys)
 
 
 def test_a_keystream_is_its_key_and_its_numbers() -> None:
@@ -165,7 +182,7 @@ def test_workers_say_what_is_wrong_and_show_nothing(files: Path) -> None:
     assert "longer than feature_norm" in str(Worker(1).hold([shard], job))
     (files / "a.parquet").unlink()
     assert "no Parquet file" in str(Worker(1).hold([shard], job))
-    assert Worker(1).total((0,), KEY, 0, (D,), np.zeros(D))[0] == "a worker failed (KeyError)"
+    assert Worker(1).total({0: KEY}, 0, (D,), np.zeros(D))[0] == "a worker failed (KeyError)"
 
 
 def test_without_ray_the_extra_is_named(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -248,8 +249,7 @@ def test_sparse_rows_keep_their_zeros_where_zero_means_absence() -> None:
 
 
 def test_a_frame_names_its_columns() -> None:
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
     bounds = {"c": (-1, 1), "a": (-1, 1), "b": ("nonnegative", 1)}
     model = PrivateRidge(feature_bounds=bounds, **QUICK).fit(frame, Y)
     same = PrivateRidge(feature_bounds=[(-1, 1), ("nonnegative", 1), (-1, 1)], **QUICK).fit(X, Y)

@@ -8,7 +8,8 @@ those of one machine: this file is one more kind of :class:`Records` and nothing
 **One model, whatever the workers.** Shards are row groups of files, or runs of rows, and do not
 depend on the number of workers. Sums are whole numbers of units (see ``ruler``), so no order of
 adding them changes anything. A Poisson batch is a function of a secret key of the run, the shard
-and the step: every shard draws its own part, by coins that are independent of all others.
+and the step: every shard draws its own part, by coins that are independent of all others. A worker
+gets the keys of its own shards only: the batches of others stay secret to it.
 
 **Workers die.** Their shards go to the workers that are left (or to new ones if none are), which
 load them and are asked again. No step's noise is drawn twice for different sums:
@@ -293,8 +294,13 @@ class _MomentShare:
         return total
 
 
+def shard_key(key: bytes, number: int) -> bytes:
+    """Return the key of a shard: it tells its worker nothing about the batches of other shards."""
+    return Keystream(key, number, 0).words(4).tobytes() if key else b""
+
+
 def poisson_batch(key: bytes, shard: Shard, step: int, rate: float) -> IntArray:
-    """Return which of a shard's records are in the batch of a step: the same whenever asked."""
+    """Return which records are in the batch of a step, by the shard's key: always the same ones."""
     coins = Keystream(key, shard.number, step)
     return coins.poisson_subsets(shard.n, float(rate), 1)[0]
 
@@ -345,15 +351,15 @@ class Worker:
         return _trouble(load)
 
     def total(
-        self, numbers: tuple[int, ...], key: bytes, step: int, shape: tuple[int, ...], *weights: Any
+        self, keys: dict[int, bytes], step: int, shape: tuple[int, ...], *weights: Any
     ) -> list[Any]:
-        """Return what is wrong, or None, and then the sum over some of the shards in pieces."""
+        """Return what is wrong, or None, and then the sum over shards in pieces; keys by shard."""
         at = np.concatenate(weights).reshape(shape)
         found = np.zeros(shape, dtype=np.int64)
 
         def add() -> None:
             with np.errstate(all="ignore"):
-                for number in numbers:
+                for number, key in keys.items():
                     np.add(found, self.shares[number].units(key, step, at), out=found)
 
         trouble = _trouble(add)
@@ -415,7 +421,7 @@ class Workers:
             }
             refs = {
                 worker: worker.total.options(num_returns=1 + len(pieces)).remote(
-                    numbers, key, step, weights.shape, *pieces
+                    {i: shard_key(key, i) for i in numbers}, step, weights.shape, *pieces
                 )
                 for worker, numbers in asked.items()
             }

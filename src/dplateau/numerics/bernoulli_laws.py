@@ -199,11 +199,14 @@ def _law(counts: IntArray, rates: FloatArray, copies: int, size: int) -> tuple[F
     log_transform = fft.rfft(series)
     log_transform += float(np.log1p(-chances[~even]).sum())
     frequencies = np.arange(size // 2 + 1, dtype=np.int64)
-    for step, chance, repeat in zip(*_grouped(steps[even], chances[even]), strict=True):
-        # Reduce step * frequency modulo the size exactly, before it meets 2 pi.
-        turn = (int(step) * frequencies) % size
-        log_transform += repeat * np.log(1 - chance + chance * np.exp(-2j * math.pi / size * turn))
-        error += 8 * _EPSILON * float(repeat)
+    circle = np.exp(-2j * math.pi / size * np.arange(size))
+    for chance in np.unique(chances[even]):
+        turns = np.log(1 - chance + chance * circle)
+        alike, repeats = np.unique(steps[even & (chances == chance)], return_counts=True)
+        for step, repeat in zip(alike.tolist(), repeats.tolist(), strict=True):
+            # Reduce step * frequency modulo the size, a power of two, before it meets 2 pi.
+            log_transform += repeat * turns[(step * frequencies) & (size - 1)]
+            error += 8 * _EPSILON * repeat
     start = copies * int(counts[likely].sum()) % size
     masses: FloatArray = np.maximum(fft.irfft(np.exp(copies * log_transform), size), 0.0)
     norm = math.sqrt(size * float((masses**2).sum()))
