@@ -22,6 +22,7 @@ from dplateau.certificates import (
     EpsilonOverSteps,
     RecordEpsilons,
 )
+from dplateau.certificates.certify import HISTORICAL_MARK
 from dplateau.errors import NotApplicable
 from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.planning import Plan
@@ -65,9 +66,17 @@ def _(composition: Composition) -> str:
 @page_of.register
 def _(comparison: Comparison) -> str:
     answers = [row for row in comparison.rows if row.epsilon is not None]
-    rows = [(row.title, rounded_up(row.epsilon or 0.0), row.citation) for row in answers]
+    rows = [
+        (
+            row.title,
+            rounded_up(row.epsilon or 0.0),
+            "" if row.sound else HISTORICAL_MARK,
+            row.citation,
+        )
+        for row in answers
+    ]
     refused = [(", ".join(names), reason) for reason, names in comparison.refusals.items()]
-    table = _table(("bound", f"epsilon at delta = {rounded_up(comparison.delta)}", ""), rows)
+    table = _table(("bound", f"epsilon at delta = {rounded_up(comparison.delta)}", "", ""), rows)
     more = _folded("Bounds that say nothing", _table(("bounds", "why"), refused))
     # The reasons stand in the table: in the picture they would be too small to read.
     display = replace(ComparisonDisplay.from_comparison(comparison), refused=())

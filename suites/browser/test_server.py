@@ -11,9 +11,10 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -249,6 +250,12 @@ def test_the_command_refuses_a_wrong_state_in_one_line() -> None:
 # --- workers --------------------------------------------------------------------------------------
 
 
+def in_a_loop_of_its_own(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a thread: the driver of the browser keeps a loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, work).result()
+
+
 def test_an_answer_that_nobody_waits_for_ends_its_process() -> None:
     async def leave_early() -> None:
         workers = Workers()
@@ -262,7 +269,7 @@ def test_an_answer_that_nobody_waits_for_ends_its_process() -> None:
         assert not worker.process.is_alive()
         workers.close()
 
-    asyncio.run(leave_early())
+    in_a_loop_of_its_own(leave_early())
 
 
 def test_a_whole_answer_leaves_its_process_for_the_next() -> None:
@@ -278,7 +285,7 @@ def test_a_whole_answer_leaves_its_process_for_the_next() -> None:
         assert found[0] == found[2] == ["text"]
         assert found[1] == found[3]
 
-    asyncio.run(ask_twice())
+    in_a_loop_of_its_own(ask_twice())
 
 
 def test_late_and_dead_answers_are_told_apart() -> None:
@@ -297,7 +304,7 @@ def test_late_and_dead_answers_are_told_apart() -> None:
         assert refused[0]["kind"] == "refused"
         workers.close()
 
-    asyncio.run(see())
+    in_a_loop_of_its_own(see())
 
 
 def alive(mark: str) -> set[int]:

@@ -313,7 +313,9 @@ def test_general_losses_keep_a_plan_for_each_position() -> None:
     assert found.verify().ok
     witness = copy.deepcopy(dict(found.witness))
     witness["plans"][3]["blocks"][-1][1] *= 0.9
-    assert not verify(forged(found.to_dict(), witness=witness)).ok
+    # The verifier takes a plan as a suggestion and repairs it, but no smaller claim follows.
+    less = {"epsilon": found.claimed_epsilon * 0.99, "delta": 1e-5}
+    assert not verify(forged(found.to_dict(), witness=witness, claim=less)).ok
     rates = Schedule(((1.0, 2500), (0.5, 2500)))
     long = cyclic(loss=bent, l2=0.0, n=10_000, batch_size=10, learning_rate=rates)
     refused = bound_named("modulus").refusal(long)
@@ -369,6 +371,8 @@ def test_forged_starts_and_positions_are_noticed() -> None:
     run = cyclic(learning_rate=[2.0] * 100 + [1.0] * 100, domain=Ball(0.04))
     found = json.loads(certify(run, 1e-5, bounds=[bound_named("cyclic_contraction")]).to_json())
     witness = found["content"]["witness"]
+    claim, honest = found["content"]["claim"], verify(found)
+    assert honest.ok
     assert max(witness["starts"]) >= 0
     for name, value in (
         ("position", 3),
@@ -376,7 +380,11 @@ def test_forged_starts_and_positions_are_noticed() -> None:
         ("starts", [*witness["starts"][:-1], 4]),
         ("sum_of_squares", witness["sum_of_squares"] * 0.99),
     ):
-        assert not verify(forged(found, witness={**witness, name: value})).ok, name
+        altered = verify(forged(found, witness={**witness, name: value}))
+        # Noticed, or of no consequence: what the verifier derives is the same claim.
+        assert not altered.ok or altered.rederived_epsilon == honest.rederived_epsilon, name
+    less = {**claim, "epsilon": claim["epsilon"] * 0.999}
+    assert not verify(forged(found, claim=less)).ok
     bound = bound_named("cyclic_contraction")
     with pytest.raises(InvalidInput, match="after a use before the last step"):
         bound.curve(run, {**witness, "starts": [*witness["starts"][:-1], 4]})

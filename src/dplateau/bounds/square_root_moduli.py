@@ -107,7 +107,8 @@ class PoissonModulus(Bound):
             rough = [
                 (self._rough(run, cap, losses, int(count)), int(count))
                 for count in np.unique(np.r_[np.geomspace(1, most, 20).round(), run.steps])
-                if _start_distance(run, cap, losses, int(count)) <= _HOPELESS * nu
+                if count == run.steps
+                or _start_distance(run, cap, losses, int(count)) <= _HOPELESS * nu
             ]
             # Shifts beyond all noise are no proof; all steps without any always are one.
             sane = [(c, n) for c, n in sorted(rough) if c < _HOPELESS_COST or n == run.steps]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # ---- every bound side by side --------------------------------------------------------------------
 
 
-_HISTORICAL = "(historical, not a claim)"
+HISTORICAL_MARK = "(historical, not a claim)"
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Comparison(Shown):
         sound = {row.bound: row.sound for row in self.rows}
         lines += ["", "The others say nothing:"] if self.refusals else []
         for reason, names in self.refusals.items():
-            marked = (name if sound[name] else f"{name} {_HISTORICAL}" for name in names)
+            marked = (name if sound[name] else f"{name} {HISTORICAL_MARK}" for name in names)
             lines.append(f"  {', '.join(marked)}: {reason}")
         return "\n".join(lines)
 
@@ -129,7 +129,7 @@ def _shown(row: ComparisonRow) -> str:
 
 def _note(row: ComparisonRow) -> str:
     note = row.citation if row.reason is None else row.reason
-    return note if row.sound else f"{_HISTORICAL} {note}"
+    return note if row.sound else f"{HISTORICAL_MARK} {note}"
 
 
 # ---- asking the bounds ---------------------------------------------------------------------------

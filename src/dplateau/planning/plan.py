@@ -202,7 +202,10 @@ def plan(
                 "shares; state public bounds, or leave the run out"
             )
         found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
-        return _plan(task.model, task.model, found, None, (), _forecast(found.run, task))
+        # A run that declares convex losses is about gradients that nothing cuts.
+        declared = found.run.loss is not None and found.run.loss.convex
+        model = task.model.convex if declared else task.model
+        return _plan(model, model, found, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
     if algorithm not in known:
         raise InvalidInput(

@@ -43,6 +43,11 @@ def _of_record(name: str, run: Run, record: int) -> PrivacyCurve:
     return found
 
 
+def _short(number: float) -> str:
+    """Return a number that a paper states, as it states it."""
+    return f"{number:g}"
+
+
 def _deltas(curve: PrivacyCurve, epsilons: FloatArray) -> FloatArray:
     return np.array([curve.delta(float(epsilon)) for epsilon in epsilons])
 
@@ -181,7 +186,7 @@ def _record_rows(
 ) -> tuple[Row, ...]:
     return tuple(
         Row(
-            f"delta of record {record} at epsilon {epsilon:g}",
+            f"delta of record {record} at epsilon {_short(epsilon)}",
             _of_record("one_pass_hockey_stick", run, record).delta(epsilon),
             _of_record("one_pass_hybrid", ours or run, record).delta(epsilon),
         )
@@ -218,7 +223,7 @@ def random_stop() -> Exhibit:
         panels.append(Panel(title, "epsilon", "delta", lines, y_limits=(1e-18, 1.0)))
         rows += [
             Row(
-                f"{title}: delta at epsilon {epsilon:g}",
+                f"{title}: delta at epsilon {_short(epsilon)}",
                 _claim("random_stop_lipschitz", run).delta(epsilon),
                 _claim("random_stop_mean", run).delta(epsilon),
             )
