@@ -47,7 +47,7 @@ def example_of(command: Any) -> list[str]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder with the files that the examples name."""
     claim = certify(NoisyGD(n=50, steps=4, noise_multiplier=9.0, release="all"), 1e-5)
     (tmp_path / "certificate.json").write_text(claim.to_json(), encoding="utf-8")
@@ -55,7 +55,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "new.csv").write_text(TABLE, encoding="utf-8")
     trainer = "def train(data, rng):\n    return data.sum(axis=0) / 50 + rng.normal(size=1)\n"
     (tmp_path / "my_training.py").write_text(trainer, encoding="utf-8")
-    return tmp_path
+    sys.modules.pop("my_training", None)  # other tests have one of their own
+    yield tmp_path
+    sys.modules.pop("my_training", None)
 
 
 # What must have been called before an example makes sense.
