@@ -33,11 +33,13 @@ def test_every_number_is_finite_and_every_line_is_drawn(name: str) -> None:
             assert np.all(np.isfinite(line.y))
 
 
-@pytest.mark.parametrize("name", EXHIBITS)
+# The papers' columns of the others are counts, or formulas that are no bounds.
+BOUNDS = sorted(EXHIBITS.keys() - {"noise-scales", "moments", "joint-range"})
+
+
+@pytest.mark.parametrize("name", BOUNDS)
 def test_ours_is_never_worse(name: str) -> None:
     """Numbers of statements that are sound are upper bounds of the same thing."""
-    if name in ("noise-scales", "moments", "joint-range"):
-        return  # formulas that are no bounds, and counts
     for row in made(name).rows:
         if row.theirs is not None:
             assert row.ours <= row.theirs * (1 + 1e-9), row
