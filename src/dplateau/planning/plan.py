@@ -10,15 +10,15 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.algorithms.base import NEIGHBORS, Neighbors
-from dplateau.certificates import Calibration, Certificate, Composition, compose
+from dplateau.certificates import Certificate, Composition
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.losses import Loss
+from dplateau.planning.choice import after, choose, released, with_noise
 from dplateau.planning.forecast import Forecast, Model, forecast, model_of, residual_cuts
-from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
+from dplateau.planning.recipes import RECIPES, Candidate, Task, error_of, offered
 from dplateau.planning.whitening import (
-    FULL,
     RANGES_SHARE,
     WHITENING,
     Lengths,
@@ -87,6 +87,11 @@ class Plan(Shown):
         return self.moments if self.ranges is None else (self.ranges, *self.moments)
 
     @property
+    def recipes(self) -> tuple[Candidate, ...]:
+        """Return what was compared: the chosen run, then the nearest one of every other recipe."""
+        return () if self.chosen is None else (self.chosen, *self.rejected)
+
+    @property
     def summary(self) -> str:
         """Return a few lines: what was chosen, why, and the alternatives."""
         lines = [str(self.certificate)]
@@ -100,12 +105,37 @@ class Plan(Shown):
             )
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
-            lines += [f"rejected: {other}" for other in self.rejected]
+            lines += ["", *_in_columns(self.recipes)]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         """Show the summary."""
         return self.summary
+
+
+def _in_columns(candidates: tuple[Candidate, ...]) -> list[str]:
+    """Return a table of the recipes: error in percent of what a constant misses by."""
+    head = ("recipe", "steps", "passes", "error", "seconds", "")
+    rows = [head] + [
+        (
+            one.name,
+            f"{one.run.steps}",
+            f"{one.passes:.4g}",
+            f"{one.expected.share:.1%}",
+            f"{one.seconds:.2g}",
+            one.why,
+        )
+        for one in candidates
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)]
+            + [row[5]]
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def plan(
@@ -205,35 +235,39 @@ def plan(
         # A run that declares convex losses is about gradients that nothing cuts.
         declared = found.run.loss is not None and found.run.loss.convex
         model = task.model.convex if declared else task.model
-        return _plan(model, model, found, None, (), _forecast(found.run, task))
+        return _plan(model, model, found.certificate, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
     if algorithm not in known:
         raise InvalidInput(
             f"algorithm must be one of {', '.join(known)} or a run; got {algorithm!r}"
         )
-    names = [algorithm] if algorithm in RECIPES else list(RECIPES)
     checks.choice("whitening", whitening, WHITENING)
-    ranges = None
-    if columns:
-        names = [name for name in names if name in FULL]
-        if not names:
-            raise InvalidInput(
-                f"algorithm={algorithm!r} with private bounds: use one of {', '.join(sorted(FULL))}"
-            )
-        ranges, task = ranges_for(task, columns)
-    rounds = rounds_worthwhile(task) if whitening == "auto" and set(names) & FULL else 0
-    tried = [n for n in names if (n in FULL if rounds else algorithm == n or worth_trying(n, task))]
-    lengths, left = None, task
+    ranges, lengths, left = None, None, task
     moments: tuple[Certificate, ...] = ()
+    if columns:
+        ranges, left = ranges_for(task, columns)
+    rounds = rounds_worthwhile(left) if whitening == "auto" else 0
     if rounds:
-        moments, rest = moments_for(task, rounds)
-        lengths = lengths_for(task)
-        left = on_white_rows(task, rest, lengths)
-    best, others = _chosen(tried, _cuts(left, loss, target_bound))
-    found = with_noise(best.run, left)
-    expected = best.expected
-    made = _plan(task.model, best.model, found, best, others, expected, moments, lengths)
-    return replace(made, ranges=ranges)
+        moments, rest = moments_for(left, rounds)
+        lengths = lengths_for(left)
+        left = on_white_rows(left, rest, lengths)
+    before = moments if ranges is None else (ranges, *moments)
+    names = [algorithm] if algorithm in RECIPES else offered()
+    found = _candidates(names, _cuts(left, loss, target_bound))
+    best, others = choose(found, lambda one: after(before, one.run, left, task.epsilon), left)
+    made = _plan(task.model, best.model, best.certified, best, others, best.expected)
+    return replace(made, moments=moments, lengths=lengths, ranges=ranges)
+
+
+def _candidates(names: list[str], tasks: list[Task]) -> list[Candidate]:
+    """Return the best runs of every recipe and length.
+
+    Where residuals are cut is a matter of noise more than of recipes: the first one decides.
+    """
+    first, *others = names
+    tried = [(RECIPES[first].candidates(first, task), task) for task in tasks]
+    found, task = min(tried, key=lambda one: min(map(error_of, one[0])))
+    return found + [one for name in others for one in RECIPES[name].candidates(name, task)]
 
 
 def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
@@ -241,24 +275,6 @@ def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
     if loss != "squared":
         return [task]
     return [replace(task, model=model) for model in residual_cuts(task.model, target_bound)]
-
-
-def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
-    """Return the best candidate, and the best ones of the other recipes."""
-    found = [min((RECIPES[name](task) for task in tasks), key=_error) for name in names]
-    best, *others = sorted(found, key=_error)
-    return best, tuple(others)
-
-
-def _error(candidate: Candidate) -> float:
-    return candidate.expected.error
-
-
-def released(before: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
-    """Return what is proved about all that leaves: what came before, and what the run makes."""
-    if not before:
-        return gradients
-    return compose([*before, gradients], gradients.claimed_delta)
 
 
 def _forecast(run: Run, task: Task) -> Forecast | None:
@@ -291,25 +307,23 @@ def _about_persons(run: Run, most: int) -> Run:
 def _plan(
     rows: Model,
     model: Model,
-    found: Calibration,
+    gradients: Certificate,
     chosen: Candidate | None,
     rejected: tuple[Candidate, ...],
     expected: Forecast | None,
-    moments: tuple[Certificate, ...] = (),
-    lengths: Lengths | None = None,
 ) -> Plan:
     return Plan(
-        run=found.run,
+        run=gradients.run,
         loss=model.loss,
         data_norm=rows.data_norm,
         intercept=rows.intercept,
         row_norm=rows.feature_norm,
         feature_norm=model.feature_norm,
         clip=model.clip,
-        gradients=found.certificate,
-        moments=moments,
+        gradients=gradients,
+        moments=(),
         ranges=None,
-        lengths=lengths,
+        lengths=None,
         chosen=chosen,
         rejected=rejected,
         expected=expected,

@@ -19,7 +19,9 @@ from dplateau.engines.moments import moments_run
 from dplateau.engines.ranges import ROUNDS, ranges_run
 from dplateau.losses import Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
-from dplateau.planning.recipes import FEW_PASSES, FEWEST_PASSES, Task
+from dplateau.planning.recipes import FEWEST_PASSES, Task
+
+FEW_PASSES = 500
 
 # What the moments may use of the squared Gaussian parameter.
 SHARE = 0.1
@@ -48,8 +50,6 @@ _ROOM = 1e-7
 
 
 WHITENING = ("auto", "never")
-# Recipes whose proofs are Gaussian, so that squared parameters add up without loss.
-FULL = {"momentum", "gd"}
 
 
 @dataclass(frozen=True)
