@@ -23,11 +23,10 @@ from dplateau.planning.whitening import (
     WHITENING,
     Lengths,
     in_words,
-    lengths_for,
     moments_for,
     on_white_rows,
     ranges_for,
-    rounds_worthwhile,
+    whitening_for,
 )
 
 # Scores that miss by more of their spread explain less than half of what could be explained.
@@ -242,15 +241,14 @@ def plan(
             f"algorithm must be one of {', '.join(known)} or a run; got {algorithm!r}"
         )
     checks.choice("whitening", whitening, WHITENING)
-    ranges, lengths, left = None, None, task
+    ranges, left = None, task
     moments: tuple[Certificate, ...] = ()
     if columns:
         ranges, left = ranges_for(task, columns)
-    rounds = rounds_worthwhile(left) if whitening == "auto" else 0
-    if rounds:
+    rounds, lengths = whitening_for(left) if whitening == "auto" else (0, None)
+    if lengths is not None:
         moments, rest = moments_for(left, rounds)
-        lengths = lengths_for(left)
-        left = on_white_rows(left, rest, lengths)
+        left = on_white_rows(left, rest, lengths, rounds)
     before = moments if ranges is None else (ranges, *moments)
     names = [algorithm] if algorithm in RECIPES else offered()
     found = _candidates(names, _cuts(left, loss, target_bound))
