@@ -73,7 +73,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,
@@ -242,7 +242,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,
@@ -384,7 +384,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,

@@ -209,7 +209,6 @@ def fit_table(
     seed: int | None = None,
     scratch: Any = None,
     engine: Any = None,
-    verbose: bool = False,
 ) -> Release:
     """Train a private model on a table; what a schema says counts as public.
 
@@ -228,8 +227,6 @@ def fit_table(
         several rows per person both do.
     seed
         Makes the training repeatable, and so not private.
-    verbose
-        Show steps and time on standard error.
 
     Returns
     -------
@@ -266,7 +263,6 @@ def fit_table(
         "safe_noise": safe_noise,
         "scratch": scratch,
         "engine": engine,
-        "verbose": int(verbose),
     }
     score = None
     if test is not None and evaluate_epsilon is not None:
