@@ -137,7 +137,8 @@ _ATTRIBUTES = """
     Notes
     -----
     Errors that the data cause (NaN, an unknown label, too many rows) are outside the guarantee.
-    There is no ``sample_weight``: a weight multiplies what a record may leak.
+    There is no ``sample_weight``: a weight multiplies what a record may leak (``class_weight`` is
+    public, and its largest number is what the noise is made for).
     """
 
 
@@ -457,6 +458,7 @@ class PrivateLinearModel(BaseEstimator):
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
             private_ranges=private_ranges,
+            class_weight=task.class_weight,
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm="one_pass" if data.streams and self.algorithm == "auto" else self.algorithm,

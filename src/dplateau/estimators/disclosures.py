@@ -15,6 +15,7 @@ from dplateau.ground.progress import Progress
 
 # What a certificate says in place of a claim when the noise can be repeated.
 SEEDED = "not private (seeded run)"
+PUBLIC_WEIGHTS = Assumption("the class weights were chosen without looking at the data", "declared")
 PUBLIC_VALIDATION = Assumption("the validation records are public", "declared")
 
 
