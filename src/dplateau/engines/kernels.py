@@ -568,6 +568,83 @@ def squared_norms_by_column(features: Reals, height: int) -> FloatArray:
 
 
 @compiled
+def within_bounds(value: float, low: float, high: float, center: float, per_half: float) -> float:
+    """Return (x - center) / half for a value x cut to [low, high]; no number stays none."""
+    cut = low if value < low else value
+    cut = high if cut > high else cut
+    found: float = (cut - center) * per_half
+    return found
+
+
+@compiled_in_any_order
+def bring_rows_to_bounds(
+    features: Reals,
+    bounds: FloatArray,
+    longest: float,
+    found: Reals,
+) -> bool:
+    """Map the columns of rows, scale rows down to ``longest``; return whether all were finite.
+
+    ``bounds`` has rows of what ``within_bounds`` takes: low, high, center and 1 / half. The
+    length of a row is that of what is stored. ``found`` may have more columns.
+    """
+    count, width = features.shape
+    low, high, center, per_half = bounds[0], bounds[1], bounds[2], bounds[3]
+    fine = True
+    for i in range(count):
+        before, after = features[i], found[i, :width]
+        square = 0.0
+        for j in range(width):
+            value = np.float64(before[j])
+            after[j] = within_bounds(value, low[j], high[j], center[j], per_half[j])
+            # The first term adds nothing, unless a value is not finite: bounds must not hide that.
+            square += value * 0.0 + np.float64(after[j]) * np.float64(after[j])
+        norm = np.sqrt(square)
+        fine = fine and norm == norm
+        if norm > longest:
+            factor = longest / norm
+            for j in range(width):
+                after[j] = np.float64(after[j]) * factor
+    return fine
+
+
+@compiled
+def bring_columns_to_bounds(
+    features: Reals,
+    bounds: FloatArray,
+    longest: float,
+    height: int,
+    found: Reals,
+) -> bool:
+    """Do the same to matrices with a row per column, ``height`` records at a time."""
+    width, count = features.shape
+    low, high, center, per_half = bounds[0], bounds[1], bounds[2], bounds[3]
+    squares, fine = np.empty(height), True
+    for start in range(0, count, height):
+        size = min(count - start, height)
+        squares[:] = 0.0
+        for j in range(width):
+            before, after = features[j, start : start + size], found[j, start : start + size]
+            for i in range(size):
+                value = np.float64(before[i])
+                after[i] = within_bounds(value, low[j], high[j], center[j], per_half[j])
+                squares[i] += value * 0.0
+            for i in range(size):
+                squares[i] += np.float64(after[i]) * np.float64(after[i])
+        over = 0
+        for i in range(size):
+            norm = np.sqrt(squares[i])
+            over += 0 if norm <= longest else 1
+            fine = fine and norm == norm
+            squares[i] = longest / norm if norm > longest else 1.0
+        for j in range(width if over else 0):
+            after = found[j, start : start + size]
+            for i in range(size):
+                after[i] = np.float64(after[i]) * squares[i]
+    return fine
+
+
+@compiled
 def advance(
     weights: FloatArray,
     velocity: FloatArray,

@@ -57,7 +57,7 @@ TILE_BYTES, COLUMN_TILE_BYTES = 1 << 15, 1 << 18
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
 # Rows of a source that are put together, checked and summed while they are in a cache.
-PART_BYTES = 1 << 21
+PART_BYTES = 1 << 20
 # Processors to use, where somebody shares them out; None: all that the system allows.
 PROCESSORS: int | None = None
 
