@@ -59,6 +59,7 @@ from .estimators import (
     PrivateLogisticRegression as PrivateLogisticRegression,
     PrivateRidge as PrivateRidge,
 )
+from .ground.progress import progress as progress
 from .ledger import Ledger as Ledger
 from .planning import Plan as Plan, plan as plan
 from .sampling import (

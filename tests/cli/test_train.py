@@ -553,3 +553,26 @@ def test_a_seeded_training_claims_nothing_and_hides_its_seed(
     assert "not private (seeded run)" in (out / "report.txt").read_text()
     assert run("verify", out / "certificate.json") == 1
     assert "not private (seeded run)" in capsys.readouterr().out
+
+
+def test_classes_count_by_public_weights(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", data, "--target", "income", "--epsilon", 2, *KNOWN, *QUICK]
+    assert run(*words, "--class-weight", "high=30", "-o", tmp_path / "out") == 0
+    assert "classes count by public weights, in their order: 1, 0.0333" in capsys.readouterr().out
+    assert verify(json.loads((tmp_path / "out" / "certificate.json").read_text())).ok
+    guess = TableModel.from_json((tmp_path / "out" / "model.json").read_text()).predict(
+        read_table(data)
+    )
+    truth = np.array([row[-1] for row in rows(4000)])
+    assert np.mean(guess[truth == "high"] == "high") > 0.97, "few of the heavy class are missed"
+    for value, said in (
+        ("high", "--class-weight takes CLASS=...; got 'high'"),
+        ("high=many", "--class-weight takes CLASS=NUMBER; got high=many"),
+        ("rich=2", "--class-weight names ['rich'], which are not among classes="),
+        ("high=-1", "class"),
+    ):
+        assert run(*words, "--class-weight", value, "-o", tmp_path / "no") == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert said in line

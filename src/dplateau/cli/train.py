@@ -94,6 +94,13 @@ def train_command(
         str | None,
         _known("--target-bound", "Public range of a numeric target, LOW:HIGH, or B for -B:B."),
     ] = None,
+    class_weight: Annotated[
+        Several | None,
+        _known(
+            "--class-weight",
+            "By how much the records of a class count, CLASS=NUMBER (repeatable; others 1).",
+        ),
+    ] = None,
     data_norm: Annotated[
         float, _known("--data-norm", "Encoded rows are scaled down to this norm.")
     ] = 1.0,
@@ -233,12 +240,12 @@ def train_command(
             n_public=n_public,
             neighbors=neighbors.replace("-", "_"),
             compute_budget=compute_budget,
+            class_weight=_by_class("--class-weight", class_weight),
             evaluate_epsilon=evaluate_epsilon,
             safe_noise=safe_noise,
             seed=seed,
             scratch=scratch,
             engine=cluster,
-            verbose=sys.stderr.isatty(),
         )
     public_score = None if tests is None else release.model.score(tests)
     report = release.report(table.path, public_score)
@@ -384,16 +391,27 @@ def _missing_options(missing: Several | None, columns: dict[str, dict[str, Any]]
     return default
 
 
+def _by_class(flag: str, values: Several | None) -> dict[str, float] | None:
+    """Return what is said by class; None if nothing is."""
+    found = {}
+    for name, text in _pairs(flag, values, "CLASS"):
+        try:
+            found[name] = float(text)
+        except ValueError:
+            raise InvalidInput(f"{flag} takes CLASS=NUMBER; got {name}={text}") from None
+    return found or None
+
+
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def _pairs(flag: str, values: Several | None) -> list[tuple[str, str]]:
+def _pairs(flag: str, values: Several | None, what: str = "COLUMN") -> list[tuple[str, str]]:
     found = []
     for value in values or []:
         name, equals, rest = value.rpartition("=")
         if not equals or not name or not rest:
-            raise InvalidInput(f"{flag} takes COLUMN=...; got {value!r}")
+            raise InvalidInput(f"{flag} takes {what}=...; got {value!r}")
         found.append((name, rest))
     return found
 

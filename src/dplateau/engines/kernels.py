@@ -8,8 +8,9 @@ and slopes have the precision of the features (doubles where there is one score 
 of a slope and an entry are rounded to whole units and added exactly (see ``ruler``), in doubles for
 up to 256 rows, then in integers.
 
-A link (see ``dplateau.losses.Link``) arrives as a shape and the numbers (low, high, scale, most);
-``limits`` holds the most that every row's slopes may be, or nothing if that is ``most`` for all.
+A link (see ``dplateau.losses.Link``) arrives as a shape and the numbers (low, high, scale, most)
+and, if classes have them, their weights, which multiply slopes last; ``limits`` holds the most that
+every row's slopes may be before that, or nothing if that is ``most`` for all.
 Weights that overflowed give no score: the record's slope is then 0, so that it can tell nothing.
 """
 
@@ -34,6 +35,8 @@ SHAPES = {
     ("step", True): 4,
 }
 SOFTMAX = 5
+# Where the weights of classes begin among the numbers.
+WEIGHTS = 4
 # log 2 in two parts, the first short enough that its multiples are exact.
 LOG2_E, LN_2_HIGH, LN_2_LOW = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770e-10
 LARGEST = float(np.finfo(np.float64).max)
@@ -118,6 +121,9 @@ def slopes_of_scores(
             slopes[i] = slope(slopes[i], targets[i], shape, numbers)
     for i in range(limits.size):
         slopes[i] = min(max(slopes[i], -limits[i]), limits[i])
+    if numbers.size > WEIGHTS:
+        for i in range(slopes.size):
+            slopes[i] *= numbers[WEIGHTS + (targets[i] > 0)]
 
 
 @compiled_in_any_order
@@ -397,6 +403,8 @@ def sparse_gradient(
         size = slope(np.float64(score), targets[row], shape, numbers)
         if limits.size:
             size = min(max(size, -limits[row]), limits[row])
+        if numbers.size > WEIGHTS:
+            size *= numbers[WEIGHTS + (targets[row] > 0)]
         for k in range(starts[row], starts[row + 1]):
             total[columns[k]] += np.int64(rounded(size, data[k], shift) * per_unit)
     return total
@@ -447,6 +455,15 @@ def shorten(slopes: FloatArray, limits: FloatArray, most: float) -> None:
                 slopes[c, i] = slopes[c, i] * cut if cut > 0 else 0.0
 
 
+@compiled
+def weigh(slopes: FloatArray, targets: Indices, numbers: FloatArray) -> None:
+    """Multiply records' slopes (a row per class) by the weights of their classes, if any."""
+    if numbers.size > WEIGHTS:
+        for c in range(slopes.shape[0]):
+            for i in range(slopes.shape[1]):
+                slopes[c, i] *= numbers[WEIGHTS + targets[i]]
+
+
 @compiled_in_any_order
 def class_gradient(
     features: Reals,
@@ -485,6 +502,7 @@ def class_gradient(
         answers[count:] = 0
         class_slopes(slopes, answers, shape, numbers, room)
         shorten(slopes, near, numbers[3])
+        weigh(slopes, answers, numbers)
         if held + height > EXACT_ROWS:
             put_away(part.ravel(), unit, total.ravel())
             held = 0
@@ -526,6 +544,7 @@ def sparse_class_gradient(
                 slopes[c, 0] += data[k] * weights[columns[k], c]
         class_slopes(slopes, answer, shape, numbers, room)
         shorten(slopes, near, numbers[3])
+        weigh(slopes, answer, numbers)
         for k in range(starts[row], starts[row + 1]):
             for c in range(classes):
                 found = rounded(slopes[c, 0], data[k], shift)

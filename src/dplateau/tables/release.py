@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -204,12 +205,12 @@ def fit_table(
     n_public: int | None = None,
     neighbors: str = "add_remove",
     compute_budget: float | None = None,
+    class_weight: Mapping[str, float] | None = None,
     evaluate_epsilon: float | None = None,
     safe_noise: bool = False,
     seed: int | None = None,
     scratch: Any = None,
     engine: Any = None,
-    verbose: bool = False,
 ) -> Release:
     """Train a private model on a table; what a schema says counts as public.
 
@@ -222,14 +223,14 @@ def fit_table(
         As of the estimators; the last two are for tables in files.
     model
         "logistic" (default) or "svm" for classes, "ridge" (default) or "huber" for numbers.
+    class_weight
+        Public positive numbers by class, as of the classifiers.
     evaluate_epsilon
         Hold out each row with probability 0.1, by a coin of its own, and score the model on those
         rows with this extra cost. A record is in one part only, so the worse part counts; with
         several rows per person both do.
     seed
         Makes the training repeatable, and so not private.
-    verbose
-        Show steps and time on standard error.
 
     Returns
     -------
@@ -238,6 +239,10 @@ def fit_table(
     """
     kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
     kind = checks.choice("model", model or kinds[0], kinds)
+    if class_weight is not None and kinds is REGRESSORS:
+        raise InvalidInput(
+            f"class_weight is for classes, but {schema.target.column!r} is a number; leave it out"
+        )
     rest: Table | TableFiles = table
     test: Table | None = None
     if evaluate_epsilon is not None:
@@ -266,14 +271,13 @@ def fit_table(
         "safe_noise": safe_noise,
         "scratch": scratch,
         "engine": engine,
-        "verbose": int(verbose),
     }
     score = None
     if test is not None and evaluate_epsilon is not None:
         score = NoisyScore(test.n_rows, evaluate_epsilon, classes=schema.target.bounds is None)
     # A ledger in force pays for the model and its score before the training starts.
     with nullcontext() if score is None else released_with(score.released_with):
-        estimator, told = _fitted(kind, rest, schema, options)
+        estimator, told = _fitted(kind, rest, schema, options, class_weight)
     found = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
@@ -283,7 +287,7 @@ def fit_table(
 
 
 def _fitted(
-    kind: str, table: Table | TableFiles, schema: Schema, options: Any
+    kind: str, table: Table | TableFiles, schema: Schema, options: Any, class_weight: Any
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the fitted estimator, and what it warned of."""
     from dplateau.estimators.models import MODELS
@@ -292,6 +296,7 @@ def _fitted(
     if target.bounds is not None:
         options["target_bound"] = (target.bounds.low, target.bounds.high)
     else:
+        options["class_weight"] = class_weight
         options["classes"] = None if target.classes is None else list(target.classes)
     features: Any
     targets: Any
