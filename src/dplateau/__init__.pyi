@@ -58,6 +58,7 @@ from .estimators import (
     PrivateLinearSVC as PrivateLinearSVC,
     PrivateLogisticRegression as PrivateLogisticRegression,
     PrivateRidge as PrivateRidge,
+    noisy_score as noisy_score,
 )
 from .ledger import Ledger as Ledger
 from .planning import Plan as Plan, plan as plan
