@@ -325,6 +325,13 @@ def noisy_score(
         accuracy, AUC and calibration error, of a regressor the mean squared error in units of the
         squared range of the targets. ``certificate`` says what they cost.
 
+    Raises
+    ------
+    InvalidInput
+        If the model was not fitted here, or a label is none of its classes.
+    SpendRefused
+        If the ledger in force has too little left.
+
     Examples
     --------
     >>> import numpy as np
