@@ -60,6 +60,7 @@ from .estimators import (
     PrivateRidge as PrivateRidge,
     noisy_score as noisy_score,
 )
+from .ground.progress import progress as progress
 from .ledger import Ledger as Ledger
 from .planning import Plan as Plan, plan as plan
 from .sampling import (

@@ -249,7 +249,6 @@ def train_command(
             seed=seed,
             scratch=scratch,
             engine=cluster,
-            verbose=sys.stderr.isatty(),
         )
     public_score = None if tests is None else release.model.score(tests)
     report = release.report(table.path, public_score)

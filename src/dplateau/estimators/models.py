@@ -85,7 +85,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,
@@ -261,7 +261,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,
@@ -403,7 +403,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,

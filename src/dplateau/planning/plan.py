@@ -13,6 +13,7 @@ from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.losses import ClassWeighted, Loss
 from dplateau.planning.forecast import (
@@ -262,7 +263,11 @@ def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
 
 def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
     """Return the best candidate, and the best ones of the other recipes."""
-    found = [min((RECIPES[name](task) for task in tasks), key=_error) for name in names]
+    found = []
+    with counting("recipes", len(names)) as advance:
+        for name in names:
+            found.append(min((RECIPES[name](task) for task in tasks), key=_error))
+            advance(1)
     best, *others = sorted(found, key=_error)
     return best, tuple(others)
 

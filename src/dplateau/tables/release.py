@@ -192,7 +192,6 @@ def fit_table(
     seed: int | None = None,
     scratch: Any = None,
     engine: Any = None,
-    verbose: bool = False,
 ) -> Release:
     """Train a private model on a table; what a schema says counts as public.
 
@@ -213,8 +212,6 @@ def fit_table(
         several rows per person both do.
     seed
         Makes the training repeatable, and so not private.
-    verbose
-        Show steps and time on standard error.
 
     Returns
     -------
@@ -257,7 +254,6 @@ def fit_table(
         "safe_noise": safe_noise,
         "scratch": scratch,
         "engine": engine,
-        "verbose": int(verbose),
     }
     score = None
     if test is not None and evaluate_epsilon is not None:
