@@ -159,7 +159,13 @@ def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     said = json.loads(capsys.readouterr().out)
     held = said["evaluation"]["rows"]
     assert abs(held - 400) < 6 * 19  # 4000 coins of probability 0.1
-    assert said["evaluation"]["noise_std"] == pytest.approx(2**0.5 / (0.5 * held))
+    assert said["evaluation"]["metric"] == "accuracy"
+    scores, counts = said["evaluation"]["scores"], said["evaluation"]["counts"]
+    assert list(scores) == ["accuracy", "balanced accuracy", "AUC", "calibration error"]
+    assert counts["classes"] == ["high", "low"]
+    cells = np.size(counts["noisy"])
+    assert abs(np.sum(counts["noisy"]) - held) < 6 * counts["noise_std"] * cells**0.5
+    assert scores["AUC"]["value"] > 0.8
     # A record is in one part only: the worse of both counts.
     assert 0.99 <= said["epsilon"] <= 1
     text = (out / "certificate.json").read_text()
@@ -174,7 +180,9 @@ def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     assert 0.499 <= score.claimed_epsilon <= 0.5
     report = (out / "report.txt").read_text()
     assert "by a coin of its own, so a record is in one of both parts" in report
-    assert f"a noisy accuracy on {held} held-out rows" in report
+    assert f"noisy counts of {held} held-out rows by class and score bin, at epsilon 0.5" in report
+    assert "balanced accuracy" in report
+    assert "predicted  observed" in report
 
 
 def test_a_forged_total_is_refused(data: Path, tmp_path: Path) -> None:
@@ -201,8 +209,8 @@ def test_all_the_rows_of_a_person_are_protected_together(
     said = json.loads(capsys.readouterr().out)
     assert said["max_records_per_person"] == 3
     # All three rows of a person may be among those held out, or in both parts.
-    held = said["evaluation"]["rows"]
-    assert said["evaluation"]["noise_std"] == pytest.approx(3 * 2**0.5 / (0.5 * held))
+    scale = 3 / 0.5
+    assert said["evaluation"]["counts"]["noise_std"] == pytest.approx(2**0.5 * scale, rel=0.01)
     assert 1 < said["epsilon"] <= 1.5
     text = (out / "certificate.json").read_text()
     assert verify(json.loads(text)).ok

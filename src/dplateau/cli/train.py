@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_text
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,6 +20,7 @@ from dplateau.ground.shown import counted
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.engines import Ray
+    from dplateau.estimators.scoring import Evaluation
     from dplateau.tables import Release, Schema, Table, TableFiles
 
 TRAIN_EXAMPLE = (
@@ -138,7 +140,8 @@ def train_command(
     evaluate_epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Hold out a tenth of the rows and release a noisy score at this cost.",
+            help="Hold out a tenth of the rows and release noisy counts at this cost: accuracy, "
+            "balanced accuracy, AUC and calibration (of numbers: the squared error).",
             rich_help_panel=CLAIM_PANEL,
         ),
     ] = None,
@@ -467,6 +470,21 @@ def _ends(flag: str, text: str) -> tuple[Any, Any]:
         return ends[0], ends[1]
 
 
+def _evaluation(found: Evaluation) -> dict[str, Any]:
+    """Return a noisy score as JSON-ready data: the first by itself, all by name, and the counts."""
+    names = ("metric", "value", "noise_std", "epsilon", "rows")
+    said: dict[str, Any] = {name: getattr(found, name) for name in names}
+    said["scores"] = {name: asdict(one) for name, one in found.scores.items()}
+    if found.counts is not None:
+        said["counts"] = {
+            "classes": list(found.counts.classes),
+            "edges": list(found.counts.edges),
+            "noisy": found.counts.noisy.tolist(),
+            "noise_std": found.counts.noise_std,
+        }
+    return said
+
+
 def _summary(release: Release, output: Path, public_score: float | None) -> dict[str, Any]:
     """Return the outcome as JSON-ready data."""
     claim = release.certificate.claim
@@ -480,8 +498,7 @@ def _summary(release: Release, output: Path, public_score: float | None) -> dict
         "warnings": list(release.warnings),
     }
     if release.evaluation is not None:
-        names = ("metric", "value", "noise_std", "epsilon", "rows")
-        found["evaluation"] = {name: getattr(release.evaluation, name) for name in names}
+        found["evaluation"] = _evaluation(release.evaluation)
     if release.checkpoints:
         from dplateau.tables.release import CHECKPOINT
 
