@@ -13,10 +13,18 @@ from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Certificate, Composition
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 from dplateau.ground.shown import Shown, rounded_up
-from dplateau.losses import Loss
+from dplateau.losses import ClassWeighted, Loss
 from dplateau.planning.choice import after, choose, released, with_noise
-from dplateau.planning.forecast import Forecast, Model, forecast, model_of, residual_cuts
+from dplateau.planning.forecast import (
+    Forecast,
+    Model,
+    forecast,
+    model_of,
+    residual_cuts,
+    weighted,
+)
 from dplateau.planning.recipes import RECIPES, Candidate, Task, error_of, offered
 from dplateau.planning.whitening import (
     RANGES_SHARE,
@@ -102,6 +110,9 @@ class Plan(Shown):
                 "bounds are found by noisy bisection, which takes "
                 f"{RANGES_SHARE:.0%} of the squared Gaussian parameter",
             )
+        if isinstance(self.loss, ClassWeighted):
+            shown = ", ".join(f"{weight:.3g}" for weight in self.loss.weights)
+            lines.insert(0, f"classes count by public weights, in their order: {shown}")
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
             lines += ["", *_in_columns(self.recipes)]
@@ -154,6 +165,7 @@ def plan(
     algorithm: str | Run = "auto",
     whitening: str = "auto",
     private_ranges: int = 0,
+    class_weight: tuple[float, ...] | None = None,
 ) -> Plan:
     """Choose algorithm, step size, length, batch and noise for a target, without seeing data.
 
@@ -186,6 +198,9 @@ def plan(
     private_ranges
         Number of columns (and targets) whose bounds are not known, and found with noise first; a
         recipe of full batches then runs.
+    class_weight
+        Public positive numbers, one for each class: by how much its records' losses count. They are
+        divided by the largest, so that the constants of the loss stay.
 
     Returns
     -------
@@ -215,12 +230,15 @@ def plan(
         passes=None
         if compute_budget is None
         else checks.positive("compute_budget", compute_budget),
-        model=model_of(
-            loss,
-            n_classes,
-            data_norm=data_norm,
-            fit_intercept=fit_intercept,
-            target_bound=target_bound,
+        model=weighted(
+            model_of(
+                loss,
+                n_classes,
+                data_norm=data_norm,
+                fit_intercept=fit_intercept,
+                target_bound=target_bound,
+            ),
+            class_weight,
         ),
     )
     columns = checks.whole("private_ranges", private_ranges, least=0)
@@ -251,8 +269,8 @@ def plan(
         left = on_white_rows(left, rest, lengths, rounds)
     before = moments if ranges is None else (ranges, *moments)
     names = [algorithm] if algorithm in RECIPES else offered()
-    found = _candidates(names, _cuts(left, loss, target_bound))
-    best, others = choose(found, lambda one: after(before, one.run, left, task.epsilon), left)
+    tried = _candidates(names, _cuts(left, loss, target_bound))
+    best, others = choose(tried, lambda one: after(before, one.run, left, task.epsilon), left)
     made = _plan(task.model, best.model, best.certified, best, others, best.expected)
     return replace(made, moments=moments, lengths=lengths, ranges=ranges)
 
@@ -263,9 +281,14 @@ def _candidates(names: list[str], tasks: list[Task]) -> list[Candidate]:
     Where residuals are cut is a matter of noise more than of recipes: the first one decides.
     """
     first, *others = names
-    tried = [(RECIPES[first].candidates(first, task), task) for task in tasks]
-    found, task = min(tried, key=lambda one: min(map(error_of, one[0])))
-    return found + [one for name in others for one in RECIPES[name].candidates(name, task)]
+    with counting("recipes", len(names)) as advance:
+        tried = [(RECIPES[first].candidates(first, task), task) for task in tasks]
+        found, task = min(tried, key=lambda one: min(map(error_of, one[0])))
+        advance(1)
+        for name in others:
+            found = found + RECIPES[name].candidates(name, task)
+            advance(1)
+    return found
 
 
 def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -237,7 +238,7 @@ def _in_time(candidate: Callable[[float, float], Candidate], tail: float) -> Can
     return min((candidate(time, tail) for time in near), key=error_of)
 
 
-def _common(task: Task, model: Model) -> dict[str, object]:
+def _common(task: Task, model: Model) -> dict[str, Any]:
     return {
         "n": task.n,
         "loss": model.geometry,
@@ -356,7 +357,7 @@ def _ordered(task: Task, model: Model, shape: Shape, time: float, tail: float) -
     passes = max(1, round(shape.steps * shape.share))
     rate, inertia = _fast_enough(time, passes * in_pass, 0.5 / model.geometry.smoothness)
     one = task.factor * model.geometry.lipschitz / size / task.mu
-    shared: dict[str, object] = {
+    shared: dict[str, Any] = {
         "batch_size": size,
         "learning_rate": rate,
         "noise_std": one * math.sqrt(passes),
