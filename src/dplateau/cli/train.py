@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_text
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from dplateau.ground.files import read_text, write_whole
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.engines import Ray
+    from dplateau.estimators.scoring import Evaluation
     from dplateau.tables import Release, Schema, Table, TableFiles
 
 TRAIN_EXAMPLE = (
@@ -94,6 +96,13 @@ def train_command(
         str | None,
         _known("--target-bound", "Public range of a numeric target, LOW:HIGH, or B for -B:B."),
     ] = None,
+    class_weight: Annotated[
+        Several | None,
+        _known(
+            "--class-weight",
+            "By how much the records of a class count, CLASS=NUMBER (repeatable; others 1).",
+        ),
+    ] = None,
     data_norm: Annotated[
         float, _known("--data-norm", "Encoded rows are scaled down to this norm.")
     ] = 1.0,
@@ -126,7 +135,8 @@ def train_command(
     evaluate_epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Hold out a tenth of the rows and release a noisy score at this cost.",
+            help="Hold out a tenth of the rows and release noisy counts at this cost: accuracy, "
+            "balanced accuracy, AUC and calibration (of numbers: the squared error).",
             rich_help_panel=CLAIM_PANEL,
         ),
     ] = None,
@@ -233,12 +243,12 @@ def train_command(
             n_public=n_public,
             neighbors=neighbors.replace("-", "_"),
             compute_budget=compute_budget,
+            class_weight=_by_class("--class-weight", class_weight),
             evaluate_epsilon=evaluate_epsilon,
             safe_noise=safe_noise,
             seed=seed,
             scratch=scratch,
             engine=cluster,
-            verbose=sys.stderr.isatty(),
         )
     public_score = None if tests is None else release.model.score(tests)
     report = release.report(table.path, public_score)
@@ -384,16 +394,27 @@ def _missing_options(missing: Several | None, columns: dict[str, dict[str, Any]]
     return default
 
 
+def _by_class(flag: str, values: Several | None) -> dict[str, float] | None:
+    """Return what is said by class; None if nothing is."""
+    found = {}
+    for name, text in _pairs(flag, values, "CLASS"):
+        try:
+            found[name] = float(text)
+        except ValueError:
+            raise InvalidInput(f"{flag} takes CLASS=NUMBER; got {name}={text}") from None
+    return found or None
+
+
 def _names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",")]
 
 
-def _pairs(flag: str, values: Several | None) -> list[tuple[str, str]]:
+def _pairs(flag: str, values: Several | None, what: str = "COLUMN") -> list[tuple[str, str]]:
     found = []
     for value in values or []:
         name, equals, rest = value.rpartition("=")
         if not equals or not name or not rest:
-            raise InvalidInput(f"{flag} takes COLUMN=...; got {value!r}")
+            raise InvalidInput(f"{flag} takes {what}=...; got {value!r}")
         found.append((name, rest))
     return found
 
@@ -409,6 +430,21 @@ def _ends(flag: str, text: str) -> tuple[Any, Any]:
         return ends[0], ends[1]
 
 
+def _evaluation(found: Evaluation) -> dict[str, Any]:
+    """Return a noisy score as JSON-ready data: the first by itself, all by name, and the counts."""
+    names = ("metric", "value", "noise_std", "epsilon", "rows")
+    said: dict[str, Any] = {name: getattr(found, name) for name in names}
+    said["scores"] = {name: asdict(one) for name, one in found.scores.items()}
+    if found.counts is not None:
+        said["counts"] = {
+            "classes": list(found.counts.classes),
+            "edges": list(found.counts.edges),
+            "noisy": found.counts.noisy.tolist(),
+            "noise_std": found.counts.noise_std,
+        }
+    return said
+
+
 def _summary(release: Release, output: Path, public_score: float | None) -> dict[str, Any]:
     """Return the outcome as JSON-ready data."""
     claim = release.certificate.claim
@@ -422,8 +458,7 @@ def _summary(release: Release, output: Path, public_score: float | None) -> dict
         "warnings": list(release.warnings),
     }
     if release.evaluation is not None:
-        names = ("metric", "value", "noise_std", "epsilon", "rows")
-        found["evaluation"] = {name: getattr(release.evaluation, name) for name in names}
+        found["evaluation"] = _evaluation(release.evaluation)
     if public_score is not None:
         found["public_test_score"] = public_score
     return found

@@ -12,6 +12,7 @@ from dplateau.algorithms import (
     Poisson,
     refuse_batches,
 )
+from dplateau.ground.progress import counting
 from dplateau.ground.sealed import CERTIFICATE, MIXING
 from dplateau.ground.shown import rounded_up
 from dplateau.verify import (
@@ -52,6 +53,7 @@ FAMILIES = (
 )
 
 
+@counting("verifying")
 def verify(found: Any) -> Verification:
     """Re-derive a certificate's claim by code that shares nothing with the code that made it.
 
