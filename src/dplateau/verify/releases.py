@@ -234,8 +234,11 @@ class _Node:
         At epsilon 0 a row is not needed: the others imply one.
         """
         self.ledger.require(f"law of{part.where}", part.law_kind == "table", "is a table")
+        columns = part.law["epsilons"].numbers(), part.law["deltas"].numbers()
+        same = len(columns[0]) == len(columns[1])
+        self.ledger.require(f"table of{part.where}", same, "one delta for each epsilon")
         confirm, kept, raised = self._confirm(part), [], 0
-        for row in _table(part.law):
+        for row in zip(*columns, strict=True):
             sensible = row[0] >= 0 and 0 <= row[1] <= 1
             proved = confirm(row) if sensible else None
             if proved is not None:
