@@ -76,11 +76,7 @@ def test_over_steps() -> None:
 
 
 def test_runs_without_an_exact_problem_have_no_lower_curve() -> None:
-    ticks = []
-    curve = tightness_over_steps(
-        RIDGE.replace(momentum=0.5, domain=Ball(9.0)), 1e-5, [1, 5], tick=lambda: ticks.append(1)
-    )
+    curve = tightness_over_steps(RIDGE.replace(momentum=0.5, domain=Ball(9.0)), 1e-5, [1, 5])
     assert curve.lower.tolist() == [0.0, 0.0]
     assert np.all(np.isinf(curve.ratio))
     assert curve.problems == (None, None)
-    assert len(ticks) == 2

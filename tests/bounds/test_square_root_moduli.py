@@ -21,7 +21,7 @@ from dplateau.bounds.square_root_moduli import (
 )
 from dplateau.bounds.step_maps import tail_cap
 from dplateau.curves import LossCurve, PoissonPair, SubsampledGaussianPair, compose_pairs
-from dplateau.errors import InvalidInput
+from dplateau.errors import InvalidInput, NotApplicable
 
 OPTIONS: dict[str, Any] = {
     "n": 400,
@@ -233,3 +233,21 @@ def test_distances_that_overflow_leave_composition(sampling: Any, neighbors: Any
 def test_refusals(bound: str, changes: dict[str, Any], reason: str) -> None:
     run = NoisySGD(**{**OPTIONS, "loss": LOSSES["smooth"], **changes})
     assert reason in (bound_named(bound).refusal(run) or "")
+
+
+def test_a_step_that_contracts_once_batches_are_capped_is_left_to_lagged_blocks() -> None:
+    """Batches of all five records expand: rare ones are capped at this delta, not at the least."""
+    run = NoisySGD(
+        n=5,
+        sampling_rate=0.002193445074047965,
+        steps=145,
+        learning_rate=4.287255416470358,
+        loss=LossGeometry(lipschitz=1.05, convex=True, smoothness=0.0010232397470985295),
+        iterate_std=518.5,
+        release="last",
+    )
+    bound = bound_named("poisson_modulus")
+    assert bound.refusal(run) is None
+    with pytest.raises(NotApplicable, match="lagged blocks are never worse"):
+        bound.plan(run, 1.07e-4)
+    assert certify(run, 1.07e-4).bound != bound.name

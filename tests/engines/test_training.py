@@ -94,7 +94,7 @@ def test_nothing_is_printed_logged_or_warned(
 
 
 def test_progress_sees_step_counts_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dplateau.engines.training.SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr("dplateau.ground.progress.SECONDS_BETWEEN", 0.0)
     seen: list[tuple[Any, ...]] = []
     train(gd(), Logistic(), X, SIGNS, feature_norm=NORM, progress=lambda *found: seen.append(found))
     assert seen == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]

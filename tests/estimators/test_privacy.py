@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import re
 import warnings
 from typing import Any
 
@@ -201,14 +200,11 @@ def test_a_refused_fit_forgets_the_fit_before() -> None:
     assert set(vars(model)) == set(model.get_params())
 
 
-def test_progress_shows_steps_and_time_only(capsys: pytest.CaptureFixture[str]) -> None:
-    PrivateRidge(verbose=1, **QUICK).fit(X, LABELS)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert re.fullmatch(r"(\rPrivateRidge: step \d+ of 5, \d+ s)+\n", shown.err)
+def test_progress_learns_steps_only(capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[tuple[int, int]] = []
     PrivateRidge(verbose=lambda *numbers: seen.append(numbers), **QUICK).fit(X, LABELS)
     assert seen[-1] == (5, 5)
+    assert all(type(number) is int for numbers in seen for number in numbers)
     PrivateRidge(**QUICK).fit(X, LABELS)
     assert capsys.readouterr().err == ""
 

@@ -42,7 +42,7 @@ BINARY: dict[str, Any] = {"classes": [0, 1], "compute_budget": 5, "algorithm": "
         ({"algorithm": "magic"}, "algorithm must be one of"),
         ({"algorithm": ["gd"]}, "algorithm must be one of"),
         ({"epsilon": [1.0]}, "epsilon must be a real number"),
-        ({"verbose": "loud"}, "verbose must be 0, 1 or a function"),
+        ({"verbose": "loud"}, "verbose must be True, False or a function"),
         ({"random_state": -1}, "seed must be"),
         ({"feature_bounds": 1.0}, "feature_bounds must be a pair"),
         ({"classes": [1]}, "at least two classes"),

@@ -72,7 +72,8 @@ NOT_NARROW = {"audit": AUDIT_DRIVERS}
 ONLY_IN = {
     "matplotlib": ("plots",),
     "typer": ("cli",),
-    "rich": ("cli",),
+    "rich": ("cli", "ground.progress"),
+    "IPython": ("ground.progress",),
     "dp_accounting": (
         "verify",
         "algorithms.base",
@@ -95,7 +96,7 @@ ONLY_IN = {
 # All that these rooms may import from outside, the standard library apart.
 OUTSIDE = {
     "errors": (),
-    "ground": ("numpy", "numba", "cryptography"),
+    "ground": ("numpy", "numba", "cryptography", "rich", "IPython"),
     "verify": ("numpy", "scipy", "mpmath", "dp_accounting"),
 }
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
+import numpy as np
 import pytest
 
 from dplateau.verify.precise import (
     best_epsilon,
     gaussian_delta,
     gaussian_epsilon,
-    sampled_divergence,
+    sampled_divergences,
 )
 
 
@@ -39,6 +38,10 @@ def test_best_conversion_of_a_renyi_divergence(
 
 def test_sampled_divergence_of_whole_order() -> None:
     """For order 2 it is log(1 + q^2 (e^(d^2) - 1))."""
-    for rate, distance in ((0.01, 1.0), (0.3, 2.5), (1e-4, 0.2)):
-        exact = math.log1p(rate**2 * math.expm1(distance**2))
-        assert exact <= sampled_divergence(2.0, rate, distance) <= exact * (1 + 1e-10)
+    rates, distances = np.array([1e-4, 0.01, 1.0, 0.3]), np.array([0.2, 1.0, 1.5, 2.5])
+    exact = np.log1p(rates**2 * np.expm1(distances**2))
+    derived = sampled_divergences(2.0, rates, distances)
+    assert np.all(exact * (1 - 1e-15) <= derived)
+    assert np.all(derived <= exact * (1 + 1e-10))
+    alone = [sampled_divergences(2.0, rates[[i]], distances[[i]])[0] for i in range(4)]
+    assert derived == pytest.approx(alone, rel=1e-12)

@@ -30,6 +30,7 @@ from dplateau.audit.lower_bounds import (
 )
 from dplateau.audit.problems import LowerBound, WalkProblem, lower_epsilon
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.progress import Advance, counting
 
 Effort = Literal["quick", "normal", "thorough"]
 # How much each effort may spend; a walk of a few dozen noises' width costs 1.
@@ -96,21 +97,22 @@ def search_adversary(
     """
     if effort not in BUDGETS:
         raise InvalidInput(f"effort must be one of {', '.join(BUDGETS)}; got {effort!r}")
-    search = _Search(delta, BUDGETS[effort])
-    for problem in problems_of(require_run(run), delta, limit_drift=limit, position=position):
-        search.try_problem(problem, free=True)
-    open_rooms = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
-    for room in open_rooms:
-        if room.drifts and run.loss is not None:
-            search.explore(room, BUDGETS[effort] / len(open_rooms))
+    with counting("adversaries tried") as advance:
+        search = _Search(delta, BUDGETS[effort], advance)
+        for problem in problems_of(require_run(run), delta, limit_drift=limit, position=position):
+            search.try_problem(problem, free=True)
+        open_rooms = list(rooms(run, limit=limit, position=position)) if run.is_plain else []
+        for room in open_rooms:
+            if room.drifts and run.loss is not None:
+                search.explore(room, BUDGETS[effort] / len(open_rooms))
     return search.best()
 
 
 class _Search:
     """The best problem so far, and what is left to spend."""
 
-    def __init__(self, delta: float, budget: float) -> None:
-        self._delta, self._left = delta, budget
+    def __init__(self, delta: float, budget: float, advance: Advance) -> None:
+        self._delta, self._left, self._advance = delta, budget, advance
         self._found: LowerBound | None = None
         self._seen: dict[WalkProblem, float] = {}
         self._refusal = NotApplicable("no problem was tried")
@@ -126,6 +128,7 @@ class _Search:
         """Return the epsilon that a problem proves; -inf if it is out of reach or too dear."""
         if problem in self._seen:
             return self._seen[problem]
+        self._advance(1)
         try:
             price = 0.0 if free else _price(problem)
             if price > self._left:

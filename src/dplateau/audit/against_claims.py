@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from dplateau.audit.adversary import Effort, search_adversary
 from dplateau.audit.problems import LowerBound, WalkProblem
 from dplateau.certificates import Certificate, epsilon_over_steps
 from dplateau.errors import NotApplicable
+from dplateau.ground.progress import counting
 from dplateau.ground.sealed import AUDIT, Stamp, seal
 from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
@@ -141,7 +142,6 @@ def tightness_over_steps(
     *,
     effort: Effort = "quick",
     limit: bool = False,
-    tick: Callable[[], None] | None = None,
 ) -> TightnessOverSteps:
     """Return the best claim and the lower bound for ``run`` cut or extended to each of ``steps``.
 
@@ -153,14 +153,14 @@ def tightness_over_steps(
     """
     curve = epsilon_over_steps(run, delta, steps)
     lowest: list[LowerBound | None] = []
-    for count in curve.steps.tolist():
-        try:
-            shorter = run.replace(steps=count)
-            lowest.append(search_adversary(shorter, delta, effort=effort, limit=limit))
-        except NotApplicable:
-            lowest.append(None)
-        if tick is not None:
-            tick()
+    with counting("lower bounds", curve.steps.size) as advance:
+        for count in curve.steps.tolist():
+            try:
+                shorter = run.replace(steps=count)
+                lowest.append(search_adversary(shorter, delta, effort=effort, limit=limit))
+            except NotApplicable:
+                lowest.append(None)
+            advance(1)
     best = np.argmin([line.epsilon for line in curve.bounds], axis=0)
     return TightnessOverSteps(
         run=run,

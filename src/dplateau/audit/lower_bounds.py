@@ -53,6 +53,7 @@ from dplateau.audit.chains import (
 from dplateau.audit.laws import UNIT
 from dplateau.audit.problems import LowerBound, WalkProblem, lower_epsilon
 from dplateau.errors import NotApplicable
+from dplateau.ground.progress import counting
 from dplateau.ground.types import BoolArray, FloatArray
 
 # Drifts against a wall, in units of the drift whose stationary tail across the domain is delta.
@@ -63,6 +64,7 @@ _NOISE_DRIFTS = (-3.0, -1.5)
 _HIDDEN = (Bernoulli, Shuffled, Reshuffled)
 
 
+@counting("looking for an adversary")
 def lower_bound(
     run: Run, delta: float, *, limit_drift: bool = False, position: int | None = None
 ) -> LowerBound:

@@ -10,6 +10,7 @@ import numpy as np
 from dplateau.algorithms import Run, Schedule
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.errors import NotApplicable
+from dplateau.ground.progress import counting
 from dplateau.ground.types import FloatArray, IntArray
 
 # A wide domain makes an exact run slow: (noises across at most, points to compute).
@@ -17,8 +18,6 @@ _POINTS_BY_WIDTH = ((30.0, 60), (120.0, 16), (300.0, 7), (float("inf"), 4))
 # So do a random end, and noise without a transform to use; the latter in every step.
 _POINTS_IF_SLOW = 12
 _MOST_LAPLACE_STEPS = 300
-
-Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +40,7 @@ def lower_at(lower: LowerPoints | None, places: IntArray) -> FloatArray:
     return np.array([known.get(place, np.nan) for place in places.tolist()])
 
 
-def lower_over_steps(
-    run: Run, delta: float, steps: Sequence[int] | IntArray, *, tick: Tick | None = None
-) -> LowerPoints:
+def lower_over_steps(run: Run, delta: float, steps: Sequence[int] | IntArray) -> LowerPoints:
     """Return proved lower bounds at some of the numbers of steps, ends included.
 
     >>> from dplateau import LossGeometry, NoisyGD
@@ -53,12 +50,10 @@ def lower_over_steps(
     array([0.3407, 2.5406])
     """
     chosen = _evenly(np.unique(np.asarray(steps, dtype=np.int64)), _affordable(run))
-    return _collect(chosen, lambda count: _exact(run.replace(steps=count), delta), "T", tick)
+    return _collect(chosen, lambda count: _exact(run.replace(steps=count), delta), "T")
 
 
-def lower_over_records(
-    run: Run, delta: float, positions: Sequence[int] | IntArray, *, tick: Tick | None = None
-) -> LowerPoints:
+def lower_over_records(run: Run, delta: float, positions: Sequence[int] | IntArray) -> LowerPoints:
     """Return proved lower bounds at some of the batch positions (from 1), densest at the end.
 
     A record's loss changes most over the last few positions.
@@ -68,7 +63,7 @@ def lower_over_records(
     def bound(position: int) -> float:
         return _exact(run, delta, position - 1)
 
-    return _collect(chosen, bound, "position", tick)
+    return _collect(chosen, bound, "position")
 
 
 def lower_count(run: Run, places: IntArray) -> int:
@@ -122,19 +117,17 @@ def _listed(places: list[int]) -> str:
     return f"{places[0]}, {places[1]}, ..., {places[-1]} ({len(places)} points)"
 
 
-def _collect(
-    places: IntArray, bound: Callable[[int], float], name: str, tick: Tick | None
-) -> LowerPoints:
+def _collect(places: IntArray, bound: Callable[[int], float], name: str) -> LowerPoints:
     kept, epsilons = [], []
     refusals: dict[str, list[int]] = {}
-    for place in places.tolist():
-        try:
-            epsilons.append(bound(place))
-            kept.append(place)
-        except NotApplicable as reason:
-            refusals.setdefault(str(reason), []).append(place)
-        if tick is not None:
-            tick()
+    with counting("lower bounds", places.size) as advance:
+        for place in places.tolist():
+            try:
+                epsilons.append(bound(place))
+                kept.append(place)
+            except NotApplicable as reason:
+                refusals.setdefault(str(reason), []).append(place)
+            advance(1)
     notes = [
         f"no lower bound at {name} = {_listed(where)}: {reason}"
         for reason, where in refusals.items()

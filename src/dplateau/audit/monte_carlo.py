@@ -28,9 +28,10 @@ from dplateau.audit.monte_carlo_rates import (
     proved_epsilon,
     region_corners,
 )
-from dplateau.audit.monte_carlo_runs import Plan, Progress, Trainer, outputs_of, seed_on_file
+from dplateau.audit.monte_carlo_runs import Plan, Trainer, outputs_of, seed_on_file
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.progress import Progress
 from dplateau.ground.sealed import TRAINER_AUDIT, Stamp, from_text, open_sealed, seal, to_text
 from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray

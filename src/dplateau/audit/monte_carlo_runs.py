@@ -20,10 +20,10 @@ import numpy as np
 
 from dplateau.errors import InvalidInput, MissingExtra
 from dplateau.ground import checks
+from dplateau.ground.progress import Progress, counting
 from dplateau.ground.types import FloatArray
 
 Trainer = Callable[..., Any]
-Progress = Callable[[int, int], None]
 
 
 class Call(NamedTuple):
@@ -74,18 +74,16 @@ def outputs_of(
     """
     calls = plan.calls()
     found: dict[Call, FloatArray] = {}
-    done = 0
     with ExitStack() as stack:
+        advance = stack.enter_context(counting("runs", 2 * plan.runs, progress))
         write: Callable[[Call, FloatArray], None] = _nowhere
         if state is not None:
             found, write = _on_file(state, plan, stack)
-            done = sum(call.runs for call in found)
+            advance(sum(call.runs for call in found))
         for call, rows in _made(plan, [call for call in calls if call not in found], jobs):
             found[call] = rows
             write(call, rows)
-            done += call.runs
-            if progress is not None:
-                progress(done, 2 * plan.runs)
+            advance(call.runs)
     outputs = [_stacked([found[call] for call in calls if call.side == side]) for side in (0, 1)]
     if outputs[0].shape[1] != outputs[1].shape[1]:
         raise InvalidInput(

@@ -52,8 +52,9 @@ from dplateau.curves import (
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.bernoulli_laws import AtomLaw
 
-# Rényi orders: how often the grid is refined around the best one, and how many lengths are
-# converted at every order (those between them only at the orders in between).
+# Rényi orders: how many different uses tell which one is best, how often the grid is refined around
+# it, and how many lengths are converted at every order (others only at the orders in between).
+_MOST_ALIKE = 24
 _REFINEMENTS = 3
 _FULL_SEARCHES = 24
 _ROUND_UP = 1 + 1e-14
@@ -260,14 +261,18 @@ class RdpComposition(Composition):
     )
 
     def plan(self, run: Run, delta: float) -> Witness:
-        """Return the orders near the best one, after refining the grid around it."""
+        """Return the orders near the best one, after refining the grid around it.
+
+        Any orders are valid, so uses that are nearly alike are taken for the same here.
+        """
+        uses = _few_alike(uses_of_one_record(run))
         orders = starting_orders(60, 24)
-        values = total_rdp(run, orders)
+        values = total_rdp(uses, orders)
         for _ in range(_REFINEMENTS):
             place = int(np.argmin(conversions.optimal_epsilon(orders, values, delta)))
             low, high = orders[max(0, place - 1)], orders[min(place + 1, orders.size - 1)]
             extra = np.setdiff1d(_between(low, high, 8), orders)
-            values = np.concatenate([values, total_rdp(run, extra)])
+            values = np.concatenate([values, total_rdp(uses, extra)])
             ranks = np.argsort(np.concatenate([orders, extra]))
             orders, values = np.concatenate([orders, extra])[ranks], values[ranks]
         near = np.abs(np.log((orders - 1) / (orders[place] - 1))) <= math.log(2.0)
@@ -275,7 +280,8 @@ class RdpComposition(Composition):
 
     def curve(self, run: Run, witness: Witness) -> RenyiCurve:
         orders = np.asarray(witness["orders"], dtype=float)
-        return RenyiCurve(tuple(orders.tolist()), tuple(total_rdp(run, orders).tolist()))
+        values = total_rdp(uses_of_one_record(run), orders)
+        return RenyiCurve(tuple(orders.tolist()), tuple(values.tolist()))
 
     def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
         """Scale one step's divergences, on a denser grid of orders instead of a refined one."""
@@ -284,10 +290,27 @@ class RdpComposition(Composition):
         return _least_over_orders(use, lengths, delta)[where]
 
 
-def total_rdp(run: Run, orders: FloatArray) -> FloatArray:
-    """Return the divergence of the whole run at each order."""
+def _few_alike(uses: tuple[Use, ...]) -> tuple[Use, ...]:
+    """Return a few uses that stand for all, each for those of about its rate and distance."""
+    alike, spacing = uses, 1e-3
+    while len(alike) > _MOST_ALIKE:
+        counts: dict[tuple[int, int], int] = {}
+        for use in uses:
+            logs = math.log(use.sampling_rate), math.log(use.distance)
+            key = round(logs[0] / spacing), round(logs[1] / spacing)
+            counts[key] = counts.get(key, 0) + use.count
+        alike = tuple(
+            Use(math.exp(distance * spacing), min(math.exp(rate * spacing), 1.0), count)
+            for (rate, distance), count in counts.items()
+        )
+        spacing *= 2
+    return alike
+
+
+def total_rdp(uses: tuple[Use, ...], orders: FloatArray) -> FloatArray:
+    """Return the divergence of all uses together at each order."""
     total = np.zeros_like(orders)
-    for use in uses_of_one_record(run):
+    for use in uses:
         total += use.count * sampled_gaussian_rdp(orders, use.sampling_rate, use.distance)
     total *= _ROUND_UP
     return total

@@ -41,6 +41,8 @@ UP = 1 + 1e-9
 _USUAL_LEVELS = (0.8, 0.6, 0.42, 0.28, 0.18, 0.11, 0.06, 0.03, 0.015)
 _RARE_LEVELS = 8
 _SHARE_BEYOND = 1e-3
+# Edges lie this much above the atoms they cover, so that a law on another grid covers them too.
+_ABOVE_ATOMS = 1 + 2e-4
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ def cut_start(end: RunEnd, last_steps: int, delta: float, buckets_skipped: int) 
     rare = np.geomspace(_USUAL_LEVELS[-1], delta * _SHARE_BEYOND, _RARE_LEVELS + 1)[1:]
     # The rarest is always kept.
     levels = (*_USUAL_LEVELS, *rare.tolist())[::-buckets_skipped]
-    edges = {min(largest, law.exceeded_by(level)) for level in levels}
+    edges = {min(largest, law.exceeded_by(level) * _ABOVE_ATOMS) for level in levels}
     return averaged_start(end, last_steps, tuple(sorted(edges)))
 
 

@@ -44,7 +44,7 @@ from dplateau.bounds.step_maps import (
     tail_cap,
 )
 from dplateau.curves import AveragedLossCurve, PoissonPair, SubsampledGaussianPair
-from dplateau.errors import InvalidInput
+from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import FloatArray
 from dplateau.shifts import Chain, Modulus, ShiftPlan, evaluate, forward_distance, solve
 
@@ -115,6 +115,8 @@ class PoissonModulus(Bound):
             for _, count in sane[:3]:
                 witness = self._witness(run, cap, losses, count)
                 tried.append((self.curve(run, witness).epsilon(delta), witness))
+        if not tried:  # what the cap at this delta leaves is covered by lagged blocks
+            raise NotApplicable(_NO_MODULUS_OR_DOMAIN)
         return min(tried, key=lambda item: item[0])[1]
 
     def _rough(self, run: Run, cap: BatchCap, losses: str, last_steps: int) -> float:

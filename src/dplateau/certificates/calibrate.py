@@ -21,6 +21,7 @@ from dplateau.certificates.certificate import Certificate
 from dplateau.certificates.certify import Finding, ask, certificate_of, certify, in_groups
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.progress import Advance, counting
 from dplateau.ground.shown import Shown, rounded_down, rounded_up
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class _Search:
     name: str
     delta: float
     bounds: tuple[Bound, ...] | None
+    advance: Advance
     seen: dict[PerStep, Certificate] = field(default_factory=dict)
 
     def at(self, value: PerStep) -> Run:
@@ -74,6 +76,7 @@ class _Search:
 
     def certificate(self, value: PerStep) -> Certificate:
         if value not in self.seen:
+            self.advance(1)
             self.seen[value] = certify(self.at(value), self.delta, bounds=self.bounds)
         return self.seen[value]
 
@@ -85,6 +88,7 @@ class _Search:
 
     def near(self, value: PerStep, planned: Certificate) -> Finding:
         """Return what the bound of ``planned`` says, its choices hardly changed."""
+        self.advance(1)
         try:
             return ask(planned.theorem, self.at(value), self.delta, planned.witness)
         except DplateauError as error:  # as above
@@ -149,16 +153,18 @@ def calibrate(
     level = checks.level("delta", delta)
     run = in_groups(run, group_size)
     name = _parameter(run, vary)
-    search = _Search(run, name, level, None if bounds is None else tuple(bounds))
-    if name in NOISE_CONVENTIONS:
-        return _smallest_noise(search, target)
-    if name == "steps":
-        return _largest_steps(search, target)
-    if name == "l2":
-        return _smallest_l2(search, target)
-    if name == "learning_rate":
-        return _largest_learning_rate(search, target)
-    return _largest_batch(search, target)
+    asked = None if bounds is None else tuple(bounds)
+    with counting("runs tried") as advance:
+        search = _Search(run, name, level, asked, advance)
+        if name in NOISE_CONVENTIONS:
+            return _smallest_noise(search, target)
+        if name == "steps":
+            return _largest_steps(search, target)
+        if name == "l2":
+            return _smallest_l2(search, target)
+        if name == "learning_rate":
+            return _largest_learning_rate(search, target)
+        return _largest_batch(search, target)
 
 
 def _parameter(run: Run, vary: str) -> str:
@@ -436,12 +442,14 @@ def noise_needed(run: Run, epsilon: float, delta: float) -> NoiseNeeds:
     True
     """
     asked: list[tuple[str, str, float | None, str | None]] = []
-    for bound in BOUNDS:
-        reason = bound.refusal(require_run(run))
-        if bound.sound and reason is None:
-            asked.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
-        elif bound.sound:
-            asked.append((bound.name, bound.title, None, reason))
+    with counting("bounds", len(BOUNDS)) as advance:
+        for bound in BOUNDS:
+            reason = bound.refusal(require_run(run))
+            if bound.sound and reason is None:
+                asked.append((bound.name, bound.title, *_need(run, epsilon, delta, bound)))
+            elif bound.sound:
+                asked.append((bound.name, bound.title, None, reason))
+            advance(1)
     least = min((value for _, _, value, _ in asked if value is not None), default=None)
     if least is None:
         raise NotApplicable("no bound applies to this run; compare(run, delta) says why")

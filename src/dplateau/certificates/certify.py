@@ -18,6 +18,7 @@ from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certificate import Certificate, Claim
 from dplateau.errors import NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 from dplateau.ground.shown import Shown, rounded_up
 
 if TYPE_CHECKING:
@@ -272,7 +273,12 @@ def compare(
 def survey(run: Run, delta: float, bounds: Sequence[Bound]) -> tuple[Finding, ...]:
     """Ask every bound, the tightest answer first and the refusals last."""
     level = checks.level("delta", delta)
-    return tuple(sorted((ask(bound, run, level) for bound in bounds), key=Finding.order))
+    findings = []
+    with counting("bounds", len(bounds)) as advance:
+        for bound in bounds:
+            findings.append(ask(bound, run, level))
+            advance(1)
+    return tuple(sorted(findings, key=Finding.order))
 
 
 def certificate_of(run: Run, delta: float, findings: Sequence[Finding]) -> Certificate:

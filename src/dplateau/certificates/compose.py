@@ -39,10 +39,12 @@ from dplateau.curves import (
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 
 Listed = list[tuple[Part, int]]
 
 
+@counting("composing")
 def compose(
     parts: Sequence[Part],
     delta: float,

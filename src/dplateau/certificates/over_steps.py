@@ -17,6 +17,7 @@ from dplateau.bounds.registry import BOUNDS
 from dplateau.certificates.certify import certify
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -113,17 +114,14 @@ def epsilon_over_steps(
             "a run with schedules has one length; epsilon over steps needs constants"
         )
     _, longest = (run.replace(steps=int(count)) for count in (counts.min(), counts.max()))
-    chosen = [b for b in (BOUNDS if bounds is None else bounds) if b.sound]
-    lines = [
-        BoundOverSteps(
-            bound.name,
-            bound.title,
-            bound.hidden_state,
-            bound.claims(bound.epsilon_over_steps_for(run, level, counts)),
-        )
-        for bound in chosen
-        if bound.refusal(longest) is None
-    ]
+    sound = [b for b in (BOUNDS if bounds is None else bounds) if b.sound]
+    chosen = [bound for bound in sound if bound.refusal(longest) is None]
+    lines = []
+    with counting("bounds over steps", len(chosen)) as advance:
+        for bound in chosen:
+            epsilons = bound.claims(bound.epsilon_over_steps_for(run, level, counts))
+            lines.append(BoundOverSteps(bound.name, bound.title, bound.hidden_state, epsilons))
+            advance(1)
     if not lines:
         raise InvalidInput("no bound applies to this run; compare(run, delta) says why")
     return EpsilonOverSteps(run, level, counts, tuple(lines))
@@ -180,11 +178,13 @@ def epsilon_over_releases(
         )
     lengths = dict.fromkeys(-(-run.steps // count) for count in asked)
     counts = [-(-run.steps // every) for every in lengths]
-    claims = [
-        certify(run.replace(release=Checkpoints(every=every)), delta).claimed_epsilon
-        for every in lengths
-    ]
-    whole = certify(run.replace(release="all"), delta).claimed_epsilon
+    claims = []
+    with counting("numbers of releases", len(lengths) + 1) as advance:
+        whole = certify(run.replace(release="all"), delta).claimed_epsilon
+        for every in lengths:
+            advance(1)
+            fewer = run.replace(release=Checkpoints(every=every))
+            claims.append(certify(fewer, delta).claimed_epsilon)
     return EpsilonOverReleases(run, delta, np.array(counts), np.array(claims), whole)
 
 

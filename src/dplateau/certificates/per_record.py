@@ -26,6 +26,7 @@ from dplateau.certificates.over_steps import Column
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -95,9 +96,12 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     if length > most_positions:
         ages = np.unique(np.geomspace(1, length, most_positions).round()).astype(np.int64)
         positions = np.sort(length - ages)
-    table = np.array(
-        [[b.record_curve(run, at).epsilon(level) for at in positions.tolist()] for b in useful]
-    )
+    table = np.empty((len(useful), positions.size))
+    with counting("records", table.size) as advance:
+        for row, bound in enumerate(useful):
+            for column, position in enumerate(positions.tolist()):
+                table[row, column] = bound.record_curve(run, position).epsilon(level)
+                advance(1)
     names = tuple(useful[int(row)].name for row in table.argmin(axis=0))
     return RecordEpsilons(run, level, names, positions, table.min(axis=0))
 
@@ -177,13 +181,14 @@ def loss_per_record(
     asked = _Asked.of(delta, epsilon)
     ordered = run.replace(order="cyclic") if isinstance(run.batches, Cyclic) else run
     places = _checked_positions(ordered, positions)
-    lines = [
-        _line(bound, ordered, asked, places)
-        for bound in BOUNDS
-        if bound.sound and bound.refusal(ordered) is None
-    ]
-    if not lines:
+    chosen = [bound for bound in BOUNDS if bound.sound and bound.refusal(ordered) is None]
+    if not chosen:
         raise InvalidInput("no bound applies to this run; compare(run, delta) says why")
+    lines = []
+    with counting("bounds over records", len(chosen)) as advance:
+        for bound in chosen:
+            lines.append(_line(bound, ordered, asked, places))
+            advance(1)
     return LossPerRecord(
         run=run,
         quantity=asked.quantity,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file, whole_option
-from dplateau.cli.progress import progress_bar
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.files import read_text, write_whole
 from dplateau.ground.shown import rounded_up
@@ -197,27 +196,18 @@ def _with_trainer(
     train, make_pair = functions
     runs = 1000 if options["runs"] is None else options["runs"]
     data, neighbor = _pair(found.certificate.run, make_pair)
-    with progress_bar("runs", 2 * runs) as advance:
-        last = 0
-
-        def report(done: int, total: int) -> None:
-            nonlocal last
-            advance(done - last)
-            last = done
-
-        audit = audit_trainer(
-            _guarded(train, "trainer"),
-            found.certificate,
-            data,
-            neighbor,
-            runs=runs,
-            confidence=0.95 if options["confidence"] is None else options["confidence"],
-            seed=options["seed"],
-            at_once=options["at_once"],
-            progress=report,
-            jobs=1 if options["jobs"] is None else options["jobs"] or None,
-            state=options["state"],
-        )
+    audit = audit_trainer(
+        _guarded(train, "trainer"),
+        found.certificate,
+        data,
+        neighbor,
+        runs=runs,
+        confidence=0.95 if options["confidence"] is None else options["confidence"],
+        seed=options["seed"],
+        at_once=options["at_once"],
+        jobs=1 if options["jobs"] is None else options["jobs"] or None,
+        state=options["state"],
+    )
     return replace(found, report=audit)
 
 

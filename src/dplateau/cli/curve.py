@@ -15,14 +15,12 @@ from dplateau.cli.options import (
     takes_run,
     whole_option,
 )
-from dplateau.cli.progress import progress_bar
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import write_whole
 
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
-    from dplateau.certificates import BoundOverSteps
     from dplateau.ground.types import IntArray
     from dplateau.plots import EpsilonOverStepsDisplay, RecordDisplay
 
@@ -206,35 +204,20 @@ def _display(
 
 
 def _over_steps(run: Run, delta: float, steps: IntArray, *, lower: bool) -> EpsilonOverStepsDisplay:
-    from dplateau.audit.lower_curves import lower_count, lower_over_steps
-    from dplateau.bounds.registry import BOUNDS
-    from dplateau.certificates import EpsilonOverSteps, epsilon_over_steps
+    from dplateau.audit.lower_curves import lower_over_steps
+    from dplateau.certificates import epsilon_over_steps
     from dplateau.plots import EpsilonOverStepsDisplay
 
-    longest = run.replace(steps=int(steps.max()))
-    bounds = [bound for bound in BOUNDS if bound.sound and bound.refusal(longest) is None]
-    points = len(bounds) * steps.size + (lower_count(run, steps) if lower else 0)
-    lines: list[BoundOverSteps] = []
-    with progress_bar("points", points) as advance:
-        # One bound at a time, so that there is progress to show; none at all is refused there.
-        for group in [[bound] for bound in bounds] or [[]]:
-            lines += epsilon_over_steps(run, delta, steps, bounds=group).bounds
-            advance(steps.size)
-        found = lower_over_steps(run, delta, steps, tick=lambda: advance(1)) if lower else None
-    curve = EpsilonOverSteps(run, delta, steps, tuple(lines))
+    curve = epsilon_over_steps(run, delta, steps)
+    found = lower_over_steps(run, delta, steps) if lower else None
     return EpsilonOverStepsDisplay.from_curve(curve, found)
 
 
 def _over_records(run: Run, delta: float, positions: IntArray, *, lower: bool) -> RecordDisplay:
-    from dplateau.audit.lower_curves import lower_count, lower_over_records
+    from dplateau.audit.lower_curves import lower_over_records
     from dplateau.certificates import loss_per_record
     from dplateau.plots import RecordDisplay
 
-    points = positions.size + (lower_count(run, positions) if lower else 0)
-    with progress_bar("points", points) as advance:
-        losses = loss_per_record(run, delta=delta, positions=positions)
-        advance(positions.size)
-        found = (
-            lower_over_records(run, delta, positions, tick=lambda: advance(1)) if lower else None
-        )
+    losses = loss_per_record(run, delta=delta, positions=positions)
+    found = lower_over_records(run, delta, positions) if lower else None
     return RecordDisplay.from_losses(losses, found)

@@ -27,6 +27,7 @@ _OTHER_FIELDS = (
     "data_norm",
     "target_bound",
     "compute_budget",
+    "class_weight",
     "evaluate_epsilon",
     "n_public",
     "safe_noise",

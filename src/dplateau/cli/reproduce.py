@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from dplateau.cli.options import OUTPUT_PANEL
-from dplateau.cli.progress import progress_bar
 from dplateau.ground.files import write_whole
+from dplateau.ground.progress import counting
 
 EXAMPLE = "Example: `dplateau reproduce conversions -o papers`"
 
@@ -43,7 +43,7 @@ def reproduce_command(
 
         require_matplotlib()
     found = []
-    with progress_bar("exhibits", len(wanted)) as advance:
+    with counting("exhibits", len(wanted)) as advance:
         for one in wanted:
             found.append(exhibit_named(one))
             advance(1)

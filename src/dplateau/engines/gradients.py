@@ -32,9 +32,10 @@ from dplateau.engines.randomness import Randomness
 from dplateau.engines.records import Records
 from dplateau.engines.ruler import ruler_for
 from dplateau.engines.sources import Rows
-from dplateau.engines.training import Leaving, Progress, check_dimension, check_runs, take_steps
+from dplateau.engines.training import Leaving, check_dimension, check_runs, take_steps
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.progress import Progress
 from dplateau.ground.types import FloatArray, IntArray
 
 # Entries of a block of gradients, and the most records in one.

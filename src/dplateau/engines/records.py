@@ -46,7 +46,15 @@ from dplateau.engines.sources import (
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.losses import Link, Loss, OneVersusRest, ScalarLoss, Scores, Softmax
+from dplateau.losses import (
+    ClassWeighted,
+    Link,
+    Loss,
+    OneVersusRest,
+    ScalarLoss,
+    Scores,
+    Softmax,
+)
 
 ALL = slice(None)
 # The sum of a batch's gradients at given weights, in units.
@@ -56,7 +64,7 @@ NO_ROWS = np.empty(0, dtype=np.int64)
 TILE_BYTES, COLUMN_TILE_BYTES = 1 << 15, 1 << 18
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
-# Rows of a source that are put together, checked and summed while they are in a core's cache.
+# Rows of a source that are put together, checked and summed while they are in a cache.
 PART_BYTES = 1 << 20
 # Processors to use, where somebody shares them out; None: all that the system allows.
 PROCESSORS: int | None = None
@@ -76,31 +84,53 @@ class Terms:
         return self.loss.geometry(self.feature_norm, self.clip).lipschitz
 
     @cached_property
+    def unweighted(self) -> Loss:
+        """Return the loss before the weights of classes, whose slopes are cut."""
+        return self.loss.loss if isinstance(self.loss, ClassWeighted) else self.loss
+
+    @cached_property
+    def weights(self) -> FloatArray:
+        """Return by what the slopes of every class are multiplied; nothing if by 1 for all."""
+        return np.array(self.loss.weights if isinstance(self.loss, ClassWeighted) else ())
+
+    @cached_property
+    def limit(self) -> float:
+        """Return what a record's gradient may measure before its class's weight."""
+        heaviest = self.loss.heaviest if isinstance(self.loss, ClassWeighted) else 1.0
+        return self.lipschitz / heaviest
+
+    @cached_property
     def most(self) -> float:
         """Return the largest slope of any record; with a clip the limits of the rows say more."""
-        return math.inf if self.clip is not None else self.lipschitz / self.feature_norm
+        return math.inf if self.clip is not None else self.limit / self.feature_norm
+
+    @cached_property
+    def shortest_clip(self) -> float:
+        """Return a little less than the clip, so that rounding cannot exceed it; 0 without one."""
+        return 0.0 if self.clip is None else self.limit * (1 - 1e-15)
 
     @cached_property
     def form(self) -> tuple[int, FloatArray] | None:
         """Return the loss in the form that the compiled loops take, or None: they do not know it.
 
-        The numbers are the limits of the slopes, the scale of a link, and ``most``.
+        The numbers are the limits of the slopes, the scale of a link, ``most``, and the weights of
+        the classes if they have any.
         """
-        derivative = type(self.loss).derivative
-        link = known_link(self.loss)
+        derivative = type(self.unweighted).derivative
+        link = known_link(self.unweighted)
         if derivative is OneVersusRest.derivative:
-            link = known_link(cast(OneVersusRest, self.loss).link)
+            link = known_link(cast(OneVersusRest, self.unweighted).link)
         if link is not None:
             numbers = (max(link.low, -self.most), min(link.high, self.most), link.scale, self.most)
-            return kernels.SHAPES[link.shape, link.mirrored], np.array(numbers)
+            return kernels.SHAPES[link.shape, link.mirrored], np.append(numbers, self.weights)
         if derivative is Softmax.derivative:
-            return kernels.SOFTMAX, np.array([0.0, 0.0, 0.0, self.most])
+            return kernels.SOFTMAX, np.append([0.0, 0.0, 0.0, self.most], self.weights)
         return None
 
     @cached_property
     def target_bound(self) -> float:
         """Return the largest target; others are taken as the nearest allowed one."""
-        link = known_link(self.loss)
+        link = known_link(self.unweighted)
         return math.inf if link is None else link.target_bound
 
     def ruler(self, n: int, n_features: int) -> Ruler:
@@ -165,12 +195,13 @@ class ArrayRecords(Records):
         self.dtype = features.dtype if narrow else np.dtype(np.float64)
         self.targets = self._read(targets)
         self.limits = np.empty(0)
+        if self.in_columns:
+            return  # summed once, and checked while they are
         norms = row_norms(self.features)
         _check_norms(norms, terms.feature_norm)
         if terms.clip is not None:
-            # A little less than clip / |x|, so that rounding cannot exceed the clip.
             with np.errstate(divide="ignore"):
-                self.limits = terms.lipschitz * (1 - 1e-15) / norms
+                self.limits = terms.shortest_clip / norms
 
     def units(self, weights: FloatArray, rows: Rows) -> IntArray:
         """Return X_B^T l'(X_B w)."""
@@ -188,11 +219,16 @@ class ArrayRecords(Records):
 
     def units_of_all(self, weights: FloatArray) -> IntArray:
         """Return the sum over all records, computed in this thread alone."""
-        if self.in_columns and self.terms.form is not None:
+        terms = self.terms
+        if self.in_columns and terms.form is not None:
             inner = weights.astype(self.dtype)
-            known = (self.targets, self.limits, inner, *self.terms.form, self.ruler.unit)
+            longest = terms.feature_norm * (1 + NORM_ROOM)
+            known = (self.targets, longest, terms.shortest_clip, inner, *terms.form)
             tall = max(4 * kernels.LANES, COLUMN_TILE_BYTES // self._row_bytes)
-            return kernels.columns_gradient(self.features.T, *known, tall)
+            found, fits = kernels.columns_gradient(self.features.T, *known, self.ruler.unit, tall)
+            if not fits:
+                _check_norms(row_norms(self.features), terms.feature_norm)
+            return found
         return self._sum(weights.astype(self.dtype), NO_ROWS, 0, self.n)
 
     def _on_all_processors(self, part: Callable[[int, int], IntArray], n: int) -> IntArray:
@@ -230,10 +266,12 @@ class ArrayRecords(Records):
         for part in blocks(stop - start, 1, ROWS_IN_PRODUCT):
             chosen: Rows = rows[part] if rows.size else slice(start + part.start, start + part.stop)
             block = self.features[chosen].astype(np.float64)
-            found = self.loss.derivative(block @ weights, self.targets[chosen])
+            found = self.terms.unweighted.derivative(block @ weights, self.targets[chosen])
             slopes = np.array(found, dtype=np.float64).reshape(block.shape[0], -1)
             limits = self.limits[chosen] if self.limits.size else self.limits
             kernels.shorten(slopes.T, limits, self.terms.most)
+            if isinstance(self.loss, ClassWeighted):
+                slopes *= self.loss.of(self.targets[chosen])[:, None]
             total += self.ruler.units((block.T @ slopes).reshape(weights.shape))
         return total
 

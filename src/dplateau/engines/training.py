@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -43,12 +43,11 @@ from dplateau.engines.sources import (
     reads_once,
 )
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.progress import Advance, Progress, counting, untold
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import Loss
 
-Progress = Callable[[int, int], None]
 OnCheckpoint = Callable[[int, FloatArray], object]
-SECONDS_BETWEEN_REPORTS = 0.3
 AHEAD, ROWS_AHEAD = 32, 1 << 15
 
 
@@ -89,8 +88,8 @@ def train(
     randomness
         Source of noise and batches; a fresh :class:`SecureRandomness` if none is given.
     progress
-        Called with (steps done, steps in all) a few times per second, and with nothing else. A run
-        that stops at random reports nothing: its length stays secret.
+        Called with (steps done, steps in all) a few times per second, and with nothing else, in
+        place of a bar. A run that stops at random reports nothing: its length stays secret.
     on_checkpoint
         For runs that release checkpoints: called with (steps done, weights) at each of them. It may
         look, validate and keep what it likes, and stops the run by returning True. The certificate
@@ -169,12 +168,14 @@ def take_steps(
 ) -> FloatArray:
     """Return what the run releases, from public weights to start with; secure if not said else."""
     weights = start.ravel().copy()
-    if run.stops_at_random:
-        progress = None
+    # Where a run stops at a random step, the last number shown would give the step away.
+    silent = run.stops_at_random
+    counted = nullcontext(untold) if silent else counting("steps", run.steps, progress)
     # A warning about overflow would tell something of the data.
     with np.errstate(all="ignore"):
         try:
-            _walk(run, records, weights, leaving, randomness or SecureRandomness(), progress)
+            with counted as report:
+                _walk(run, records, weights, leaving, randomness or SecureRandomness(), report)
         except BaseException as error:
             # An interrupted run releases nothing, not even to a debugger: neither the weights nor
             # the frames of the loop, whose variables a traceback would keep.
@@ -189,7 +190,7 @@ def _walk(
     weights: FloatArray,
     leaving: Leaving,
     randomness: Randomness,
-    progress: Progress | None,
+    report: Advance,
 ) -> None:
     """Take the run's steps, changing the weights in place."""
     # Plain numbers: NumPy's own scalars would make every product several times as slow.
@@ -201,7 +202,6 @@ def _walk(
     looks_ahead = momentum > 0 and run.momentum_kind == "nesterov"
     draw = randomness.laplace if run.noise_kind == "laplace" else randomness.gaussian
     sums = records.in_turn(islice(batches(run, randomness), run.steps))
-    report = _reporter(progress, run.steps)
     if domain is not None:
         weights[:] = domain.project(weights)
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)
@@ -213,12 +213,10 @@ def _walk(
         weights[:] = point if domain is None else domain.project(point)
         if step >= steps - run.average_last:
             total += weights
-        report(step + 1)
+        report(1)
         if leaving.after(step + 1, weights):
             break
     weights[:] = total / run.average_last
-    if progress is not None:
-        progress(run.steps, run.steps)
 
 
 def _steps_taken(run: Run, randomness: Randomness) -> int:
@@ -226,22 +224,6 @@ def _steps_taken(run: Run, randomness: Randomness) -> int:
     if not run.stops_at_random:
         return run.steps
     return 1 + int(randomness.below(run.steps, 1)[0])
-
-
-def _reporter(progress: Progress | None, steps: int) -> Callable[[int], None]:
-    """Return what tells the progress, seldom enough not to slow the run down."""
-    if progress is None:
-        return lambda done: None
-    last = time.monotonic()
-
-    def report(done: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= SECONDS_BETWEEN_REPORTS and done < steps:
-            last = now
-            progress(done, steps)
-
-    return report
 
 
 def _records(run: Run, features: Any, targets: npt.NDArray[Any] | None, terms: Terms) -> Records:

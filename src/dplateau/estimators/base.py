@@ -7,6 +7,7 @@ import dataclasses
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any, ClassVar
 
@@ -47,6 +48,7 @@ from dplateau.estimators.inputs import Task, checked_rows
 from dplateau.estimators.rows import RowMap
 from dplateau.estimators.stages import Stages, Watching, staged
 from dplateau.ground import checks
+from dplateau.ground.progress import silence
 from dplateau.ground.types import FloatArray
 from dplateau.ledger import ledger_in_force, paid_for
 from dplateau.planning import Plan, plan
@@ -113,8 +115,8 @@ _PARAMETERS = """
         trains on a Ray cluster, whose workers load files of their own (Parquet files, or
         memory-mapped arrays): the same law and the same certificate.
     verbose
-        1 shows steps and time on standard error; a function is called with (steps done, steps in
-        all).
+        Whether a fit of more than two seconds shows its steps in a terminal or a notebook (see
+        :func:`dplateau.progress`). A function is called with (steps done, steps in all) instead.
 """
 _ATTRIBUTES = """
     Attributes
@@ -135,7 +137,8 @@ _ATTRIBUTES = """
     Notes
     -----
     Errors that the data cause (NaN, an unknown label, too many rows) are outside the guarantee.
-    There is no ``sample_weight``: a weight multiplies what a record may leak.
+    There is no ``sample_weight``: a weight multiplies what a record may leak (``class_weight`` is
+    public, and its largest number is what the noise is made for).
     """
 
 
@@ -184,7 +187,7 @@ class PrivateLinearModel(BaseEstimator):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -224,7 +227,7 @@ class PrivateLinearModel(BaseEstimator):
             warnings.warn(leak, PrivacyLeakWarning, stacklevel=2)
         try:
             # A warning about overflow would tell something of the data.
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), nullcontext() if self.verbose else silence():
                 self._learn(X, y)
         except BaseException:
             self._forget()
@@ -233,6 +236,7 @@ class PrivateLinearModel(BaseEstimator):
 
     def _learn(self, X: Any, y: Any) -> None:
         self._check_stages()
+        told = progress_of(self.verbose)
         data = self._data(X, y)
         slots = self._slots(data.n) if isinstance(data, ArrayData) else data.n
         names = getattr(self, "feature_names_in_", None)
@@ -265,7 +269,7 @@ class PrivateLinearModel(BaseEstimator):
                 feature_norm=chosen.feature_norm,
                 clip=chosen.clip,
                 randomness=randomness,
-                progress=progress_of(self.verbose, type(self).__name__, chosen.run),
+                progress=told,
                 on_checkpoint=watching,
                 engine=engine_of(self.engine),
             )
@@ -299,10 +303,10 @@ class PrivateLinearModel(BaseEstimator):
 
     def staged_predict(self, X: Any) -> Iterator[Any]:
         """Yield the predictions of every model that left on the way, as boosting has it."""
-        for model in self._staged():
+        for model in self.staged_models():
             yield model.predict(X)
 
-    def _staged(self) -> Iterator[Any]:
+    def staged_models(self) -> Iterator[Any]:
         """Yield a copy of this estimator for every stage, with that stage's weights."""
         check_is_fitted(self)
         if self.checkpoints is None:
@@ -454,6 +458,7 @@ class PrivateLinearModel(BaseEstimator):
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
             private_ranges=private_ranges,
+            class_weight=task.class_weight,
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm="one_pass" if data.streams and self.algorithm == "auto" else self.algorithm,

@@ -6,18 +6,16 @@ All of it follows from parameters and sizes alone; nothing here sees a record.
 from __future__ import annotations
 
 import numbers
-import sys
-import time
-from collections.abc import Callable
 from typing import Any
 
-from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
 from dplateau.engines import Randomness
 from dplateau.errors import InvalidInput
+from dplateau.ground.progress import Progress
 
 # What a certificate says in place of a claim when the noise can be repeated.
 SEEDED = "not private (seeded run)"
+PUBLIC_WEIGHTS = Assumption("the class weights were chosen without looking at the data", "declared")
 PUBLIC_VALIDATION = Assumption("the validation records are public", "declared")
 
 
@@ -92,31 +90,14 @@ def about_classes(declared: bool) -> Assumption:
     return Assumption("which labels occur is public: the classes were taken from y", "declared")
 
 
-Progress = Callable[[int, int], None]
-
-
-def progress_of(verbose: Any, name: str, run: Run) -> Progress | None:
-    """Return what to call with (steps done, steps in all): nothing, a line, or the user's own."""
-    # Where a run stops at a random step, the last number shown would give the step away.
-    if run.stops_at_random:
-        return None
+def progress_of(verbose: Any) -> Progress | None:
+    """Return what to call with (steps done, steps in all), if it is to be other than a bar."""
     if callable(verbose):
         found: Progress = verbose
         return found
     if not isinstance(verbose, numbers.Integral):
         raise InvalidInput(
-            f"verbose must be 0, 1 or a function of (steps done, steps in all); got {verbose!r}"
+            "verbose must be True, False or a function of (steps done, steps in all); "
+            f"got {verbose!r}"
         )
-    return _line(name) if int(verbose) > 0 else None
-
-
-def _line(name: str) -> Progress:
-    start = time.monotonic()
-
-    def show(done: int, steps: int) -> None:
-        spent = time.monotonic() - start
-        end = "\n" if done >= steps else ""
-        sys.stderr.write(f"\r{name}: step {done} of {steps}, {spent:.0f} s{end}")
-        sys.stderr.flush()
-
-    return show
+    return None

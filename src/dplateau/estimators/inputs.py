@@ -8,7 +8,7 @@ in an exception that is chained to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -166,17 +166,23 @@ def _trouble(cell: Any) -> str | None:
     return "an infinite number (inf)" if np.isinf(number) else None
 
 
+# Labels are compared with so many classes at most, which is faster than a search among them.
+COMPARED = 8
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What is learned: a loss (by name or itself) and how targets become what it takes.
 
-    ``absent`` is a target that the loss accepts, for rows of zeros.
+    ``absent`` is a target that the loss accepts, for rows of zeros; ``class_weight`` has a number
+    for each class if they do not count the same.
     """
 
     loss: str | Loss
     n_classes: int
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
     absent: float
+    class_weight: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +255,44 @@ def seen_classes(targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return found
 
 
+def class_weights(stated: Any, classes: npt.NDArray[Any]) -> tuple[float, ...] | None:
+    """Return a weight for each class, in their order; those that are not named have 1."""
+    if stated is None:
+        return None
+    if isinstance(stated, str):
+        raise InvalidInput(
+            f"class_weight={stated!r} would be read off the labels, which is one more release. "
+            "Declare weights from what is publicly known: with k classes and a share p of the "
+            "records in a class, 1 / (k p) makes all classes count the same, as in "
+            f"class_weight={{{classes.tolist()[0]!r}: 0.6, {classes.tolist()[-1]!r}: 3.0}}"
+        )
+    found = by_class("class_weight", stated, classes)
+    weights = {label: checks.positive(f"class_weight of {label!r}", w) for label, w in found}
+    return tuple(weights.get(label, 1.0) for label in classes.tolist())
+
+
+def by_class(name: str, stated: Any, classes: npt.NDArray[Any]) -> list[tuple[Any, Any]]:
+    """Return what a dict says by class, refusing classes that do not exist."""
+    if not isinstance(stated, Mapping):
+        raise InvalidInput(f"{name} must be a dict from classes to numbers; got {stated!r}")
+    # Labels of NumPy's own types are those of Python.
+    found = [(getattr(key, "item", lambda key=key: key)(), value) for key, value in stated.items()]
+    unknown = [key for key, _ in found if key not in classes.tolist()]
+    if unknown:
+        raise InvalidInput(
+            f"{name} names {unknown}, which are not among classes={classes.tolist()}"
+        )
+    return found
+
+
 def class_numbers(targets: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the place of every target among the classes."""
     if targets.dtype.kind in "biuf" and classes.dtype.kind in "biuf":
+        if len(classes) <= COMPARED:
+            numbers = np.full(targets.shape, -1, dtype=np.int64)
+            for place, label in enumerate(classes):
+                numbers += (place + 1) * (targets == label)
+            return _known_numbers(numbers, classes)
         found = np.minimum(np.searchsorted(classes, targets), len(classes) - 1)
         return _known_numbers(np.where(classes[found] == targets, found, -1), classes)
     places = {label: place for place, label in enumerate(classes.tolist())}

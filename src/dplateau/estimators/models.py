@@ -21,13 +21,19 @@ from dplateau.errors import InvalidInput
 from dplateau.estimators.base import PrivateLinearModel
 from dplateau.estimators.columns import PRIVATE
 from dplateau.estimators.data import Data
-from dplateau.estimators.disclosures import about_classes, inferred_classes, undeclared_targets
+from dplateau.estimators.disclosures import (
+    PUBLIC_WEIGHTS,
+    about_classes,
+    inferred_classes,
+    undeclared_targets,
+)
 from dplateau.estimators.inputs import (
     ClassNumbers,
     TargetRange,
     Task,
     check_labels,
     checked_records,
+    class_weights,
     known_classes,
     seen_classes,
 )
@@ -46,6 +52,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     classes
         The labels that may occur, declared in advance. None takes them from y, which makes public
         which labels occur, and warns.
+    class_weight
+        Dict from classes to positive numbers (1 for those not named), chosen from what is publicly
+        known: each record's loss is multiplied by the number of its class. They are divided by the
+        largest, which leaves the claim as it is; lighter classes count less against the same noise.
+        "balanced" would read the labels and is refused: declare 1 / (k share) for k classes.
     """
 
     classes_: npt.NDArray[Any]
@@ -57,6 +68,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         epsilon: float = 1.0,
         delta: float | None = None,
         classes: Any = None,
+        class_weight: Any = None,
         data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
@@ -73,7 +85,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,
@@ -97,15 +109,20 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             verbose=verbose,
         )
         self.classes = classes
+        self.class_weight = class_weight
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the scores: one per row with two classes (positive: the second), else one each."""
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    def deciding_scores(self, X: Any) -> FloatArray:
+        """Return the scores that predictions follow: one column (positive: the second), or k."""
+        return self._scores(X)
+
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class with the highest score."""
-        scores = self._scores(X)
+        scores = self.deciding_scores(X)
         two = scores.shape[1] == 1
         places = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
         found: npt.NDArray[Any] = self.classes_[places]
@@ -131,13 +148,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         self.classes_ = known_classes(self.classes) if declared else seen_classes(targets)
         count = len(self.classes_)
         read = ClassNumbers(self.classes_)
-        return Task(self._loss(count), count, read, 0.0 if count > 2 else 1.0)
+        weights = class_weights(self.class_weight, self.classes_)
+        return Task(self._loss(count), count, read, 0.0 if count > 2 else 1.0, weights)
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
 
     def _more_assumptions(self) -> tuple[Assumption, ...]:
-        return (about_classes(self.classes is not None),)
+        about = about_classes(self.classes is not None)
+        return (about,) if self.class_weight is None else (about, PUBLIC_WEIGHTS)
 
     def _leaks(self) -> tuple[str, ...]:
         if self.classes is not None:
@@ -180,7 +199,7 @@ class PrivateLogisticRegression(PrivateClassifier):
 
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """Yield the probabilities of every model that left on the way."""
-        for model in self._staged():
+        for model in self.staged_models():
             yield model.predict_proba(X)
 
     def _loss(self, n_classes: int) -> str | Loss:
@@ -242,7 +261,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,
@@ -384,7 +403,7 @@ class PrivateHuberRegressor(PrivateRegressor):
         safe_noise: bool = False,
         scratch: Any = None,
         engine: Any = None,
-        verbose: Any = 0,
+        verbose: Any = True,
     ) -> None:
         super().__init__(
             epsilon=epsilon,

@@ -6,9 +6,11 @@ from dplateau.losses.base import Link, Loss, Scores
 from dplateau.losses.multiclass import OneVersusRest, Softmax
 from dplateau.losses.nonsmooth import Absolute, Hinge, MoreauSmoothed, NonsmoothLoss, Pinball
 from dplateau.losses.scalar import Huber, Logistic, ScalarLoss, SmoothedHinge, SquaredOnBall
+from dplateau.losses.weighted import ClassWeighted
 
 __all__ = [
     "Absolute",
+    "ClassWeighted",
     "Hinge",
     "Huber",
     "Link",

@@ -21,7 +21,8 @@ from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
-from dplateau.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax
+from dplateau.losses import ClassWeighted, Huber, Logistic, Loss, SmoothedHinge, Softmax
+from dplateau.losses.weighted import balanced_share
 
 LOSSES = ("logistic", "hinge", "squared", "huber")
 # The constant feature's size in units of the data norm: every gradient carries it, so a small one
@@ -115,6 +116,26 @@ def model_of(
         return Model(SmoothedHinge(HINGE_WIDTH), norm, intercept)
     loss = Huber(bound if name == "squared" else bound / 2)
     return Model(loss, norm, intercept, score_std=PREDICTION_STD * bound)
+
+
+def weighted(model: Model, weights: tuple[float, ...] | None) -> Model:
+    """Return the model whose classes count by these weights, divided by the largest.
+
+    Only their ratios matter for what is learned, and the constants then stay those of the loss. The
+    lighter classes make the average record count less, by about as much as if the weights made all
+    classes equal; the noise stays, so the forecast sees flatter losses.
+    """
+    if weights is None:
+        return model
+    ClassWeighted(model.loss, weights)  # refuses what cannot be
+    relative = tuple(weight / max(weights) for weight in weights)
+    if min(relative) == 0.0:
+        raise InvalidInput(f"class weights {weights} differ too much: the least counts as 0")
+    return replace(
+        model,
+        loss=ClassWeighted(model.loss, relative),
+        curvature=model.curvature * balanced_share(relative),
+    )
 
 
 def residual_cuts(model: Model, bound: float) -> list[Model]:

@@ -13,9 +13,17 @@ from dplateau.algorithms.base import NEIGHBORS, Neighbors
 from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 from dplateau.ground.shown import Shown, rounded_up
-from dplateau.losses import Loss
-from dplateau.planning.forecast import Forecast, Model, forecast, model_of, residual_cuts
+from dplateau.losses import ClassWeighted, Loss
+from dplateau.planning.forecast import (
+    Forecast,
+    Model,
+    forecast,
+    model_of,
+    residual_cuts,
+    weighted,
+)
 from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
 from dplateau.planning.whitening import (
     FULL,
@@ -98,6 +106,9 @@ class Plan(Shown):
                 "bounds are found by noisy bisection, which takes "
                 f"{RANGES_SHARE:.0%} of the squared Gaussian parameter",
             )
+        if isinstance(self.loss, ClassWeighted):
+            shown = ", ".join(f"{weight:.3g}" for weight in self.loss.weights)
+            lines.insert(0, f"classes count by public weights, in their order: {shown}")
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
             lines += [f"rejected: {other}" for other in self.rejected]
@@ -125,6 +136,7 @@ def plan(
     algorithm: str | Run = "auto",
     whitening: str = "auto",
     private_ranges: int = 0,
+    class_weight: tuple[float, ...] | None = None,
 ) -> Plan:
     """Choose algorithm, step size, length, batch and noise for a target, without seeing data.
 
@@ -157,6 +169,9 @@ def plan(
     private_ranges
         Number of columns (and targets) whose bounds are not known, and found with noise first; a
         recipe of full batches then runs.
+    class_weight
+        Public positive numbers, one for each class: by how much its records' losses count. They are
+        divided by the largest, so that the constants of the loss stay.
 
     Returns
     -------
@@ -186,12 +201,15 @@ def plan(
         passes=None
         if compute_budget is None
         else checks.positive("compute_budget", compute_budget),
-        model=model_of(
-            loss,
-            n_classes,
-            data_norm=data_norm,
-            fit_intercept=fit_intercept,
-            target_bound=target_bound,
+        model=weighted(
+            model_of(
+                loss,
+                n_classes,
+                data_norm=data_norm,
+                fit_intercept=fit_intercept,
+                target_bound=target_bound,
+            ),
+            class_weight,
         ),
     )
     columns = checks.whole("private_ranges", private_ranges, least=0)
@@ -245,7 +263,11 @@ def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
 
 def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
     """Return the best candidate, and the best ones of the other recipes."""
-    found = [min((RECIPES[name](task) for task in tasks), key=_error) for name in names]
+    found = []
+    with counting("recipes", len(names)) as advance:
+        for name in names:
+            found.append(min((RECIPES[name](task) for task in tasks), key=_error))
+            advance(1)
     best, *others = sorted(found, key=_error)
     return best, tuple(others)
 

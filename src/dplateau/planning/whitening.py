@@ -17,7 +17,7 @@ from dplateau.bounds.registry import bound_named
 from dplateau.certificates import Certificate, certify
 from dplateau.engines.moments import moments_run
 from dplateau.engines.ranges import ROUNDS, ranges_run
-from dplateau.losses import Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
+from dplateau.losses import ClassWeighted, Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
 from dplateau.planning.recipes import FEW_PASSES, FEWEST_PASSES, Task
 
@@ -95,7 +95,7 @@ def in_words(rounds: int, lengths: Lengths) -> str:
 
 def tells_classes(loss: Loss) -> bool:
     """Return whether only the order of a row's scores matters."""
-    return isinstance(loss, Logistic | SmoothedHinge | Softmax | OneVersusRest)
+    return isinstance(loss, ClassWeighted | Logistic | SmoothedHinge | Softmax | OneVersusRest)
 
 
 def lengths_for(task: Task) -> Lengths:

@@ -15,6 +15,7 @@ from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.progress import counting
 from dplateau.ground.sealed import MIXING, Stamp, from_text, open_sealed, seal, to_text
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
@@ -131,6 +132,7 @@ _MARGIN = 1 + _ROOM
 _LARGEST_RATE, _SMALLEST_RATE = 1e12, 1e-12
 
 
+@counting("looking for a proof")
 def certify_mixing(
     run: Run, *, tv: float | None = None, steps: int | None = None
 ) -> MixingCertificate:
@@ -180,6 +182,7 @@ def certify_mixing(
     return _reaching(run, law, checks.probability("tv", tv))
 
 
+@counting("bounds over steps")
 def tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray:
     """Return a bound on the total variation after each number of steps (equal steps only).
 
@@ -215,6 +218,7 @@ def block_tv_over_steps(run: Run, steps: Sequence[int] | IntArray) -> FloatArray
     return np.minimum(1.0, np.exp(proposals.log_tv(np.asarray(steps, dtype=np.int64))) * _MARGIN)
 
 
+@counting("looking for a learning rate")
 def largest_learning_rate(run: Run) -> float:
     """Return the largest learning rate up to which a certificate exists for this run.
 

@@ -31,6 +31,7 @@ from dplateau.algorithms.schedule import values_over
 from dplateau.algorithms.stated import learning_rate_of
 from dplateau.engines import SecureRandomness
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground.progress import Advance, counting, untold
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.sampling.bodies import check_inside, dimension_of, projector
 from dplateau.sampling.potentials import Gradient, Potential, gradient_at
@@ -87,8 +88,6 @@ def random_batches(run: Run, chains: int, generator: Source) -> tuple[IntArray, 
 
 # Noise is drawn for many steps at once, about this many numbers.
 _NOISE_BLOCK = 1 << 14
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,18 +202,17 @@ class LangevinSampler:
 
     def step(self, generator: Source, state: LangevinState) -> LangevinState:
         """Return the state one step later; nothing but the generator changes."""
-        return self.advance(generator, state, 1)
+        moved, _ = self.collect(generator, state, 1, advance=untold)
+        return moved
 
     def advance(
         self,
         generator: Source,
         state: LangevinState,
         steps: int,
-        *,
-        progress: Progress | None = None,
     ) -> LangevinState:
         """Return the state ``steps`` steps later."""
-        moved, _ = self.collect(generator, state, 1, thin=steps, progress=progress)
+        moved, _ = self.collect(generator, state, 1, thin=steps)
         return moved
 
     def collect(
@@ -224,12 +222,16 @@ class LangevinSampler:
         draws: int,
         *,
         thin: int = 1,
-        progress: Progress | None = None,
+        advance: Advance | None = None,
     ) -> tuple[LangevinState, FloatArray]:
         """Return the last state and every ``thin``-th position, shape (chains, draws, d).
 
-        ``progress`` is called with numbers of steps and learns nothing else.
+        ``advance`` is called with numbers of steps just done, and learns nothing else; without it a
+        bar counts them.
         """
+        if advance is None:
+            with counting("steps", draws * thin) as counted:
+                return self.collect(generator, state, draws, thin=thin, advance=counted)
         position = state.position.copy()
         kept = np.empty((draws, *position.shape))
         move = self._mover(generator, position)
@@ -240,9 +242,8 @@ class LangevinSampler:
                 taken += 1
                 if taken % thin == 0:
                     kept[taken // thin - 1] = position
+                advance(1)
             _check_finite(position)
-            if progress is not None:
-                progress(len(noise))
         return LangevinState(position, state.step + taken), kept.transpose(1, 0, 2)
 
     def draw(self, start: npt.ArrayLike, *, generator: Source | None = None) -> FloatArray:

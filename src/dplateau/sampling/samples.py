@@ -11,12 +11,13 @@ import numpy.typing as npt
 from dplateau.algorithms import Domain
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.progress import Progress, counting
 from dplateau.ground.shown import Shown
 from dplateau.ground.types import FloatArray
 from dplateau.sampling.bodies import check_projection, random_points
 from dplateau.sampling.mixing import MixingCertificate, certify_mixing, proposed_steps
 from dplateau.sampling.potentials import Potential, check_constants
-from dplateau.sampling.sampler import LangevinSampler, LangevinState, Progress
+from dplateau.sampling.sampler import LangevinSampler, LangevinState
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -162,7 +163,7 @@ def sample(
     seed
         A seed or a generator.
     progress
-        Called with the steps done and their total.
+        Called with (steps done, steps in all) a few times per second, in place of a bar.
 
     Returns
     -------
@@ -205,9 +206,10 @@ def sample(
     certificate = _certificate(sampler, warmup, tv)
     skipped = certificate.steps if certificate is not None and warmup is None else warmup
     assert skipped is not None
-    if skipped:
-        state = sampler.advance(generator, state, skipped, progress=progress)
-    last, draws = sampler.collect(generator, state, kept, thin=every, progress=progress)
+    with counting("steps", skipped + kept * every, progress) as advance:
+        if skipped:
+            state, _ = sampler.collect(generator, state, 1, thin=skipped, advance=advance)
+        last, draws = sampler.collect(generator, state, kept, thin=every, advance=advance)
     whole = LangevinSampler(potential, sampler.run.replace(steps=skipped + kept * every))
     return Samples(draws, whole, skipped, every, last, certificate)
 

@@ -429,7 +429,7 @@ def _rounding_of(count: float) -> float:
 _CELLS_PER_DRAW, _LEAST_CELLS, _MOST_CELLS = 1600.0, 1 << 16, 1 << 18
 # Coins that weigh less than this together, relative to the largest, count as thrown; on a grid
 # somewhat more.
-_FINEST_DUST, _DUST = 1e-12, 1e-4
+_FINEST_DUST, _DUST = 1e-12, 1e-5
 # Up to this many coins all outcomes are written out.
 _FEW = 14
 # Up to this many masses are added up one by one, which rounds by next to nothing.
@@ -460,12 +460,14 @@ def start_law(weights: FloatArray, rate: float, older: float, top: float = math.
     missing = beyond * (1 + 1e-12) if (rising > top).any() else 0.0
     rising = rising[rising <= top]
     sums = np.cumsum(rising)
-    for share in (_FINEST_DUST, _DUST):
-        dust = int(np.searchsorted(sums, share * float(rising[-1]))) if rising.size else 0
-        certain = older + (float(sums[dust - 1]) * (1 + 1e-12) if dust else 0.0)
-        kept = rising[dust:]
-        if kept.size <= _FEW:
-            return _few(kept, rate, certain, missing)
+    largest = float(rising[-1]) if rising.size else 0.0
+    # As little dust as leaves few coins, if that is little enough.
+    finest, most = np.searchsorted(sums, (_FINEST_DUST * largest, _DUST * largest)).tolist()
+    dust = min(max(finest, rising.size - _FEW), most)
+    certain = older + (float(sums[dust - 1]) * (1 + 1e-12) if dust else 0.0)
+    kept = rising[dust:]
+    if kept.size <= _FEW:
+        return _few(kept, rate, certain, missing)
     # Bernstein's inequality: the sum is above ``far`` with a chance below e^-39.
     reach = 39.0 * float(kept[-1]) / 3
     spread = 78.0 * rate * (1 - rate) * float(kept @ kept)

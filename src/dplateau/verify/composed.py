@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from scipy import fft, optimize
@@ -106,6 +106,12 @@ class LossMasses:
     def losses(self) -> FloatArray:
         """Return the losses themselves."""
         return (self.lowest + np.arange(self.masses.size, dtype=np.float64)) * self.interval
+
+    @cached_property
+    def logs(self) -> FloatArray:
+        """Return the logarithms of the masses."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.masses)
 
 
 def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMasses:
@@ -265,17 +271,20 @@ class _Moments:
 
 def _tilted(part: LossMasses, tilt: float) -> FloatArray:
     """Return the masses times e^(tilt loss), divided by their sum."""
-    x = tilt * part.losses - _log_moment(part, tilt)
-    return part.masses * np.exp(np.maximum(x, -300.0))
+    return _sizes(tilt * part.losses + part.logs - _log_moment(part, tilt))
 
 
 def _log_moment(part: LossMasses, tilt: float) -> float:
     """Return log E e^(tilt loss)."""
-    x = tilt * part.losses
-    top = float(x.max())
-    # Losses that weigh less than e^-300 count as e^-300: nothing is lost, and underflow is slow.
-    sizes = part.masses * np.exp(np.maximum(x - top, -300.0))
-    return top + math.log(float(sizes.sum()))
+    heights = tilt * part.losses + part.logs
+    top = float(heights.max())
+    return top + math.log(float(_sizes(heights - top).sum()))
+
+
+def _sizes(logs: FloatArray) -> FloatArray:
+    """Return e^logs; below e^-300 count as e^-300: nothing is lost, and underflow is slow."""
+    found: FloatArray = np.exp(np.maximum(logs, -300.0))
+    return found
 
 
 # --- from curves to epsilons ---------------------------------------------------------------------

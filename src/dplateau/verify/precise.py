@@ -14,6 +14,8 @@ import numpy as np
 from mpmath import MPContext  # type: ignore[import-untyped]
 from scipy import special
 
+from dplateau.ground.types import FloatArray
+
 # A number of fifty digits; mpmath has no types, so this is only a name.
 Precise = Any
 # The arithmetic of fifty digits, whose setting nobody else shares.
@@ -120,33 +122,43 @@ Use = tuple[float, float, int]
 _STATED_ORDERS = tuple((1 + np.geomspace(1e-3, 1e5, 300)).tolist())
 # More than summing a divergence in doubles can lose.
 _UP = 1 + 1e-11
-_MOST_POINTS, _MOST_DIVERGENCES = 10**6, 10**5
+# Points of one sum, of all sums for one epsilon, and of what is summed at once.
+_MOST_POINTS, _MOST_POINTS_OF_ALL, _AT_ONCE = 10**6, 6 * 10**7, 10**5
 
 
 def sampled_epsilon(uses: Sequence[Use], orders: Sequence[float], delta: float) -> float:
     """Return the best epsilon over orders of uses (distance, sampling rate, count)."""
-    if len(uses) * len(orders) > _MOST_DIVERGENCES:
-        raise ArithmeticError(f"{len(uses)} different uses at {len(orders)} orders are too many")
-    totals = [
-        math.fsum(count * sampled_divergence(order, rate, d) for d, rate, count in uses) * _UP
-        for order in orders
-    ]
-    return _best_epsilon(orders, totals, delta)
+    distances, rates, counts = np.array(sorted(uses)).T
+    left = float(_MOST_POINTS_OF_ALL)
+
+    def total(order: float) -> float:
+        nonlocal left
+        left -= float(_points(order, distances[rates < 1]).sum())
+        if not left >= 0:
+            raise ArithmeticError(f"{len(uses)} different uses at such orders are too many")
+        return math.fsum(counts * sampled_divergences(order, rates, distances)) * _UP
+
+    return _best_epsilon(orders, total, delta)
 
 
 def gaussian_run_epsilon(sum_of_squares: float, delta: float) -> float:
     """Return the best epsilon over the stated orders if D_alpha = alpha / 2 * sum of squares."""
     half = sum_of_squares / 2 * _UP
-    return _best_epsilon(_STATED_ORDERS, [order * half for order in _STATED_ORDERS], delta)
+    return _best_epsilon(_STATED_ORDERS, lambda order: order * half, delta)
 
 
-def _best_epsilon(orders: Sequence[float], divergences: Sequence[float], delta: float) -> float:
+def _best_epsilon(
+    orders: Sequence[float], divergence: Callable[[float], float], delta: float
+) -> float:
     """Return the smallest epsilon of some orders: every one of them is a proof."""
-    ranked = sorted(zip(orders, divergences, strict=True))
+    ranked = sorted(orders)
 
     @cache
     def epsilon(place: int) -> float:
-        return best_epsilon(*ranked[place], delta) if 0 <= place < len(ranked) else math.inf
+        if not 0 <= place < len(ranked):
+            return math.inf
+        known = divergence(ranked[place])
+        return best_epsilon(ranked[place], known, delta) if known < math.inf else math.inf
 
     here, stride = len(ranked) // 2, max(1, len(ranked) // 4)
     while stride:
@@ -155,25 +167,43 @@ def _best_epsilon(orders: Sequence[float], divergences: Sequence[float], delta: 
     return epsilon(here)
 
 
-def sampled_divergence(order: float, rate: float, distance: float) -> float:
-    """Return D_alpha((1-q) N(0) + q N(d) || N(0)), rounded up.
+def _points(order: float, distances: FloatArray) -> FloatArray:
+    """Return over how many points the divergences are summed."""
+    steps = np.minimum(0.1, 0.3 / distances)
+    found: FloatArray = np.ceil((30.0 + order * distances) / steps)
+    return found
+
+
+def sampled_divergences(order: float, rates: FloatArray, distances: FloatArray) -> FloatArray:
+    """Return D_alpha((1-q) N(0) + q N(d) || N(0)) for rates and rising distances, rounded up.
 
     With 1 + y the likelihood ratio, E y = 0 and (alpha - 1) D = log E (1 + y)^alpha. So what is
     summed is (1 + y)^alpha - 1 - alpha y, which is never negative. The integrand is analytic in a
     strip of width pi / d around the line and falls like a Gaussian: the trapezoid rule errs by the
     exponential of minus the strip over its step.
     """
-    if rate == 1:
-        return order * distance**2 / 2 * _UP
-    step = min(0.1, 0.3 / distance)
-    points = (30.0 + order * distance) / step
-    if not points < _MOST_POINTS:
-        raise ArithmeticError(f"the order {order:g} at distance {distance:g} is out of reach")
-    x = -15.0 + step * np.arange(math.ceil(points))
+    with np.errstate(over="ignore"):
+        found = order * distances**2 / 2 * _UP
+    sampled = np.flatnonzero(rates < 1)
+    most = float(_points(order, distances[sampled]).max(initial=0.0))
+    if not most < _MOST_POINTS:
+        worst = float(distances[sampled].max())
+        raise ArithmeticError(f"the order {order:g} at distance {worst:g} is out of reach")
+    for some in np.array_split(sampled, math.ceil(most * sampled.size / _AT_ONCE) or 1):
+        if some.size:
+            found[some] = _summed(order, rates[some, None], distances[some, None])
+    return found
+
+
+def _summed(order: float, rate: FloatArray, distance: FloatArray) -> FloatArray:
+    """Return the divergences of a few uses on grids of equally many points."""
+    step = np.minimum(0.1, 0.3 / distance)
+    x = -15.0 + step * np.arange(float(_points(order, distance).max()))
     y = rate * np.expm1(np.minimum(distance * x - distance**2 / 2, 700.0))
     logs = _log_beyond_linear(y, order) - x**2 / 2
-    log_sum = float(special.logsumexp(logs)) + math.log(step / math.sqrt(2 * math.pi))
-    return float(np.logaddexp(0.0, log_sum)) / (order - 1) * _UP
+    log_sums = special.logsumexp(logs, axis=1) + np.log(step[:, 0] / math.sqrt(2 * math.pi))
+    found: FloatArray = np.logaddexp(0.0, log_sums) / (order - 1) * _UP
+    return found
 
 
 def _log_beyond_linear(y: Any, order: float) -> Any:

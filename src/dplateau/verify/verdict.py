@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dplateau.ground.progress import counting
 from dplateau.ground.sealed import CERTIFICATE
 from dplateau.verify import (
     blocks,
@@ -68,6 +69,7 @@ KNOW_GROUPS = frozenset(
 )
 
 
+@counting("verifying")
 def verify(found: Any) -> Verification:
     """Re-derive a certificate's claim by code that shares nothing with the code that made it.
 
