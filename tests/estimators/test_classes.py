@@ -122,16 +122,16 @@ def test_what_are_no_public_weights_is_refused() -> None:
 
 
 def test_probabilities_are_monotone_and_between_the_scores_and_a_half() -> None:
-    scores = np.linspace(-9, 9, 721)
+    scores = np.linspace(-9, 9, 723)
     for by in (Widening(), Widening(0.6, 0.8, 0.7), Widening(0.6, 0.1, 0.0), Widening(0.3, 1.0, 2)):
         for norm in (0.0, 0.4, 1.0, 3.0):
             found = by.two(scores, np.full(scores.size, norm))
             assert np.all(np.diff(found) >= -1e-12)
             assert np.all(np.abs(found) <= np.abs(scores))
             assert np.all(found * scores >= -1e-12)
-    several = Widening(0.8, 0.9, 0.5).several(scores.reshape(-1, 3), np.ones(240))
+    several = Widening(0.8, 0.9, 0.5).several(scores.reshape(-1, 3), np.ones(241))
     assert np.all(np.abs(several) <= np.abs(scores.reshape(-1, 3)))
-    assert np.array_equal(Widening().two(scores, np.ones(721)), scores)
+    assert np.array_equal(Widening().two(scores, np.ones(723)), scores)
 
 
 def test_undoing_the_cut_finds_the_probability_that_the_cut_loss_stands_still_at() -> None:

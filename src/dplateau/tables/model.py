@@ -172,8 +172,8 @@ class TableModel:
                 constant=checks.nonnegative("constant", found["constant"]),
                 whitening=tuple(np.array(one, dtype=float) for one in found["whitening"]),
                 bend=None if found["bend"] is None else checks.probability("bend", found["bend"]),
-                widening=_widening_in(found["widening"]),
-                decision_shift=_shift_in(found["decision_shift"]),
+                widening=_widening_in(found.get("widening")),
+                decision_shift=_shift_in(found.get("decision_shift")),
             )
         except InvalidInput as problem:
             raise InvalidInput(f"{source}: {problem}") from None
