@@ -58,6 +58,7 @@ from .estimators import (
     PrivateLinearSVC as PrivateLinearSVC,
     PrivateLogisticRegression as PrivateLogisticRegression,
     PrivateRidge as PrivateRidge,
+    noisy_score as noisy_score,
 )
 from .ground.progress import progress as progress
 from .ledger import Ledger as Ledger

@@ -159,7 +159,13 @@ def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     said = json.loads(capsys.readouterr().out)
     held = said["evaluation"]["rows"]
     assert abs(held - 400) < 6 * 19  # 4000 coins of probability 0.1
-    assert said["evaluation"]["noise_std"] == pytest.approx(2**0.5 / (0.5 * held))
+    assert said["evaluation"]["metric"] == "accuracy"
+    scores, counts = said["evaluation"]["scores"], said["evaluation"]["counts"]
+    assert list(scores) == ["accuracy", "balanced accuracy", "AUC", "calibration error"]
+    assert counts["classes"] == ["high", "low"]
+    cells = np.size(counts["noisy"])
+    assert abs(np.sum(counts["noisy"]) - held) < 6 * counts["noise_std"] * cells**0.5
+    assert scores["AUC"]["value"] > 0.8
     # A record is in one part only: the worse of both counts.
     assert 0.99 <= said["epsilon"] <= 1
     text = (out / "certificate.json").read_text()
@@ -174,7 +180,9 @@ def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     assert 0.499 <= score.claimed_epsilon <= 0.5
     report = (out / "report.txt").read_text()
     assert "by a coin of its own, so a record is in one of both parts" in report
-    assert f"a noisy accuracy on {held} held-out rows" in report
+    assert f"noisy counts of {held} held-out rows by class and score bin, at epsilon 0.5" in report
+    assert "balanced accuracy" in report
+    assert "predicted  observed" in report
 
 
 def test_a_forged_total_is_refused(data: Path, tmp_path: Path) -> None:
@@ -201,8 +209,8 @@ def test_all_the_rows_of_a_person_are_protected_together(
     said = json.loads(capsys.readouterr().out)
     assert said["max_records_per_person"] == 3
     # All three rows of a person may be among those held out, or in both parts.
-    held = said["evaluation"]["rows"]
-    assert said["evaluation"]["noise_std"] == pytest.approx(3 * 2**0.5 / (0.5 * held))
+    scale = 3 / 0.5
+    assert said["evaluation"]["counts"]["noise_std"] == pytest.approx(2**0.5 * scale, rel=0.01)
     assert 1 < said["epsilon"] <= 1.5
     text = (out / "certificate.json").read_text()
     assert verify(json.loads(text)).ok
@@ -576,3 +584,35 @@ def test_classes_count_by_public_weights(
         assert run(*words, "--class-weight", value, "-o", tmp_path / "no") == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert said in line
+
+
+def test_checkpoints_leave_and_are_in_the_claim(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, public = tmp_path / "out", write(tmp_path / "public.csv", rows(300, seed=3))
+    words = ["train", data, "--target", "income", "--epsilon", 2, *KNOWN, *QUICK, "-o", out]
+    known = ["--public-validation", public]
+    assert run(*words, *known) == 2
+    assert "--public-validation chooses among checkpoints" in capsys.readouterr().err
+    assert run(*words, "--checkpoints", 3, "--nonnegative", "hours=99", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    names = [f"checkpoint-{place}.json" for place in (1, 2, 3)]
+    assert [Path(path).name for path in said["checkpoints"]] == names
+    claim = Composition.from_json((out / "certificate.json").read_text())
+    assert verify(claim.to_dict()).ok
+    assert claim.certificates[-1].run.has_checkpoints
+    for name in ("model.json", *names):
+        content = (out / name).read_bytes()
+        assert claim.files[name] == hashlib.sha256(content).hexdigest()
+    last, model = (
+        TableModel.from_json((out / name).read_text()) for name in (names[-1], "model.json")
+    )
+    assert np.array_equal(last.weights, model.weights)
+    assert model.schema.to_dict()["columns"]["hours"] == {"kind": "nonnegative", "high": 99.0}
+    # Written over by fewer, which public rows choose among: nothing of the old ones is left.
+    assert run(*words, "--checkpoints", 2, *known, "--overwrite") == 0
+    shown = capsys.readouterr().out
+    assert "the model at 2 checkpoints: checkpoint-1.json to checkpoint-2.json" in shown
+    assert "scores on public rows: " in shown
+    assert {path.name for path in out.glob("checkpoint-*")} == set(names[:2])
+    assert run("predict", out / "checkpoint-1.json", data) == 0

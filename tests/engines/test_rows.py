@@ -23,7 +23,7 @@ from dplateau.errors import InvalidInput
     size=st.floats(1e-3, 1e6),
     norm=st.floats(1e-3, 1e3),
     dtype=st.sampled_from([np.float32, np.float64]),
-    form=st.sampled_from([np.asarray, sparse.csr_array]),
+    form=st.sampled_from([np.asarray, np.asfortranarray, sparse.csr_array]),
 )
 def test_no_scaled_row_is_longer_than_the_norm(
     seed: int, d: int, size: float, norm: float, dtype: Any, form: Any

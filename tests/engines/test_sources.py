@@ -131,6 +131,19 @@ def test_every_source_trains_the_same_model(
                 assert np.array_equal(found, expected), (name, run)
 
 
+def test_columns_are_clipped_as_rows_are() -> None:
+    loss, rows = Logistic(), X.copy()
+    rows[7] = 0.0  # of no length: nothing to clip
+    for clip in (0.05, 0.3):
+        run = runs()[0].replace(loss=loss.geometry(1.0, clip))
+        asked: dict[str, Any] = {"feature_norm": 1.0, "clip": clip}
+        by_row, by_column = (
+            train(run, loss, *given, randomness=NoiseApart(), **asked)
+            for given in ((rows, SIGNS), (TableSource(table(rows), NAMES, "sign"),))
+        )
+        assert np.allclose(by_row, by_column, rtol=1e-5)
+
+
 def test_several_classes_and_a_user_s_own_rows(sources: dict[str, Source]) -> None:
     loss = Softmax(3)
 
@@ -289,6 +302,12 @@ def texts() -> Any:
     return pa.table({"x": ["Alice"] * N, "sign": SIGNS})
 
 
+def one_odd(number: float) -> FloatArray:
+    found = np.zeros((N, D), np.float32)
+    found[N - 1, D - 1] = number
+    return found
+
+
 def gaps() -> Any:
     return pa.table({"x": [None, *range(N - 1)], "sign": SIGNS})
 
@@ -307,6 +326,9 @@ def gaps() -> Any:
         (ChunkSource([(X[:1], SIGNS[:1]), (X[1:, :3], SIGNS[1:])]), "got 4 and then 3"),
         (ChunkSource([], at_most=True), "no records at all"),
         (ChunkSource([(RAW, SIGNS)]), "longer than feature_norm=1"),
+        (TableSource(table(RAW), NAMES, "sign"), "longer than feature_norm=1"),
+        (TableSource(table(X + one_odd(np.nan)), NAMES, "sign"), "must be finite"),
+        (TableSource(table(X + one_odd(-np.inf)), NAMES, "sign"), "must be finite"),
         (Prepared(ChunkSource([(X, SIGNS)]), lambda x, y: (x[1:], y)), "made 0 rows and 1 targets"),
     ],
 )

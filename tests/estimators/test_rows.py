@@ -88,6 +88,35 @@ def test_values_beyond_the_bounds_count_as_the_bounds() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_and_columns_are_mapped_alike_and_within_the_norm(dtype: Any) -> None:
+    columns = columns_of({0: (-1, 3), 1: "binary", 2: ("nonnegative", 5)}, 3)
+    row_map = RowMap(data_norm=0.9, intercept=0.4, columns=columns)
+    rows = np.random.default_rng(2).normal(scale=3, size=(4000, 3)).astype(dtype)
+    by_row = row_map.training_rows(rows, 4010)
+    by_column = row_map.training_rows(np.asfortranarray(rows), 4010)
+    tiny = 4 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(by_row, by_column, rtol=tiny, atol=tiny)
+    cut = np.clip(rows.astype(float), [-1, 0, 0], [3, 1, 5])
+    plain = (cut - [1, 0, 0]) / [2, 1, 5]
+    plain *= np.minimum(1, 0.9 / np.maximum(np.linalg.norm(plain, axis=1), 0.9))[:, None]
+    np.testing.assert_allclose(by_row[:4000, :3], plain, rtol=2 * tiny, atol=2 * tiny)
+    for mapped in (by_row, by_column):
+        assert np.all(np.abs(mapped[:4000, 3] - 0.4) <= tiny)
+        assert not np.any(mapped[4000:])
+        assert np.all(np.linalg.norm(mapped[:, :3].astype(float), axis=1) <= 0.9)
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_bounds_do_not_hide_what_is_no_number(odd: float, order: Any) -> None:
+    rows = np.zeros((3000, 3), order=order)
+    rows[2999, 1] = odd
+    for columns in (None, columns_of((0, 1), 3)):
+        with pytest.raises(InvalidInput, match="must be finite"):
+            RowMap(1.0, 1.0, columns).training_rows(rows, 3000)
+
+
 @pytest.mark.parametrize("bounds", [None, ([-1, -2, 0], [1, 1, 3])])
 def test_the_fit_is_the_engine_on_mapped_rows(bounds: Any) -> None:
     """The whole way by hand: map, scale, append the constant, pad, train, divide out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dplateau import InvalidInput, plan
-from dplateau.engines import SeededRandomness
+from dplateau import InvalidInput
 from dplateau.tables import (
     Categories,
     Hashed,
@@ -26,7 +24,7 @@ from dplateau.tables import (
     encode_features,
     encode_target,
 )
-from dplateau.tables.release import NoisyScore, evaluated, fit_table
+from dplateau.tables.release import fit_table
 from dplateau.tables.schema import draft
 
 SCHEMA = Schema(
@@ -142,21 +140,6 @@ def test_the_model_scores_rows_as_its_estimator_does() -> None:
     assert fitted.model.probabilities(ROWS) == pytest.approx(direct.predict_proba(rows))
     assert fitted.model.predict(ROWS).tolist() == direct.predict(rows).tolist()
     assert any("random_state" in text for text in fitted.warnings)
-
-
-def test_the_noisy_score_has_the_noise_it_is_charged_for() -> None:
-    zeros = np.zeros((1, 10))
-    model = TableModel("logistic", SCHEMA, zeros, np.array([-1.0]), 1.0, ("a", "b"))
-    test, claim = ROWS.part(np.tile(np.arange(4), 5)), plan(100, 10).certificate
-    score = NoisyScore(test.n_rows, 2.0, classes=True)
-    found = [evaluated(model, test, score, claim, SeededRandomness(seed)) for seed in range(9)]
-    # Half of the guesses are right; one row among 20 changes that by 1/20.
-    drawn = [float(SeededRandomness(seed).laplace(1)[0]) for seed in range(9)]
-    scale = math.sqrt(2) / (2.0 * 20)
-    assert [one.value for one in found] == pytest.approx([0.5 + scale * noise for noise in drawn])
-    assert found[0].noise_std == pytest.approx(scale)
-    assert found[0].certificate.epsilon(0.0) == pytest.approx(2.0)
-    assert found[0].certificate.verify().ok
 
 
 @pytest.mark.parametrize("numbers", [False, True])

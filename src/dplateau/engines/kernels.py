@@ -39,6 +39,7 @@ SOFTMAX = 5
 WEIGHTS = 4
 # log 2 in two parts, the first short enough that its multiples are exact.
 LOG2_E, LN_2_HIGH, LN_2_LOW = 1.4426950408889634, 0.693147180369123816490, 1.90821492927058770e-10
+LARGEST = float(np.finfo(np.float64).max)
 # So many units are added and taken away to round a double to whole units.
 SHIFT = 1.5 * 2.0**52
 # Sums of so many gradients are exact in doubles: 2^8 of them, of at most 2^44 units each.
@@ -262,25 +263,40 @@ def rows_gradient(
 
 
 @compiled
-def column_scores(tile: Reals, weights: Reals, scores: Reals) -> None:
-    """Put <x, w> into ``scores`` for a tile with a row per column, added in the columns' order.
+def column_scores(
+    features: Reals, first: int, weights: Reals, scores: Reals, squares: FloatArray
+) -> None:
+    """Put <x, w> and |x|^2 of some records into ``scores`` and ``squares``, from the first one on.
 
-    The order is fixed, so a record's score is the same wherever it stands.
+    Both are added in the columns' order, so a record's numbers are the same wherever it stands.
     """
-    width, height = tile.shape
+    width, last = features.shape[0], first + squares.size
     scores[:] = 0
-    # Four columns at a time: the scores are loaded and stored a quarter as often.
+    squares[:] = 0.0
+    # Four columns at a time: the sums are loaded and stored a quarter as often.
     whole = width - width % 4
     for j in range(0, whole, 4):
-        first, second, third, fourth = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
-        for i in range(height):
-            scores[i] = (
-                ((scores[i] + tile[j, i] * first) + tile[j + 1, i] * second)
-                + tile[j + 2, i] * third
-            ) + tile[j + 3, i] * fourth
+        # Taken one by one: of a slice of all columns nobody knows that entries stand side by side.
+        one, two = features[j, first:last], features[j + 1, first:last]
+        three, four = features[j + 2, first:last], features[j + 3, first:last]
+        a, b, c, d = weights[j], weights[j + 1], weights[j + 2], weights[j + 3]
+        for i in range(squares.size):
+            scores[i] = (((scores[i] + one[i] * a) + two[i] * b) + three[i] * c) + four[i] * d
+        add_squares(one, two, three, four, squares)
     for j in range(whole, width):
-        for i in range(height):
-            scores[i] += tile[j, i] * weights[j]
+        column = features[j, first:last]
+        for i in range(squares.size):
+            scores[i] += column[i] * weights[j]
+            squares[i] += np.float64(column[i]) * np.float64(column[i])
+
+
+@compiled
+def add_squares(one: Reals, two: Reals, three: Reals, four: Reals, squares: FloatArray) -> None:
+    """Add the squares of the entries of four columns."""
+    for i in range(squares.size):
+        first, second = np.float64(one[i]), np.float64(two[i])
+        third, fourth = np.float64(three[i]), np.float64(four[i])
+        squares[i] += (first * first + second * second) + (third * third + fourth * fourth)
 
 
 @compiled
@@ -320,30 +336,45 @@ def column_product(
 def columns_gradient(
     features: Reals,
     targets: Reals,
-    limits: FloatArray,
+    longest: float,
+    clip: float,
     weights: Reals,
     shape: int,
     numbers: FloatArray,
     unit: float,
     height: int,
-) -> IntArray:
-    """Return the sum of all gradients of a matrix with a row per column."""
+) -> tuple[IntArray, bool]:
+    """Return the sum of all gradients of a matrix with a row per column, and whether rows fit.
+
+    They do if all are finite and at most ``longest``, to a few units in the last place. With a
+    ``clip`` (0: none) every slope is cut to what the length of its row leaves.
+    """
     width, count = features.shape
-    total = np.zeros(width, np.int64)
+    total, fits = np.zeros(width, np.int64), True
+    most = min(longest * longest, LARGEST)
     shift, per_unit, height = SHIFT * unit, 1.0 / unit, min(height, TALLEST)
     scores = np.empty(height, features.dtype)
     slopes, room, lanes = np.empty(height), np.empty(height), np.empty(LANES)
+    squares, limits = np.empty(height), np.empty(height if clip > 0 else 0)
     for first in range(0, count, height):
         last = min(count, first + height)
         size = last - first
-        column_scores(features[:, first:last], weights, scores[:size])
+        column_scores(features, first, weights, scores[:size], squares[:size])
+        over = 0
+        for i in range(size):
+            # Written so that what is no number does not pass.
+            over += 0 if squares[i] <= most else 1
+        fits = fits and over == 0
+        if clip > 0:
+            for i in range(size):
+                limits[i] = clip / max(np.sqrt(squares[i]), 1e-300)
         slopes[:size] = scores[:size]
-        near = limits[first:last]
+        near = limits[:size]
         slopes_of_scores(slopes[:size], targets[first:last], near, shape, numbers, room)
         for j in range(width):
             column = features[j, first:last]
             total[j] += column_product(column, slopes[:size], shift, per_unit, lanes)
-    return total
+    return total, fits
 
 
 @compiled_in_any_order
@@ -535,20 +566,101 @@ def squared_norms(features: Reals) -> FloatArray:
 
 
 @compiled
-def squared_norms_by_column(features: Reals, total: FloatArray) -> None:
-    """Put the squared norm of every record into ``total``, for a matrix with a row per column."""
-    width, height = features.shape
-    total[:] = 0.0
+def squared_norms_by_column(features: Reals, height: int) -> FloatArray:
+    """Return the squared norm of every record of a matrix with a row per column.
+
+    ``height`` records at a time: their sums stay in the cache while the columns pass by.
+    """
+    width, count = features.shape
+    total = np.zeros(count)
     whole = width - width % 4
-    for j in range(0, whole, 4):
-        for i in range(height):
-            first, second = np.float64(features[j, i]), np.float64(features[j + 1, i])
-            third, fourth = np.float64(features[j + 2, i]), np.float64(features[j + 3, i])
-            total[i] += (first * first + second * second) + (third * third + fourth * fourth)
-    for j in range(whole, width):
-        for i in range(height):
-            entry = np.float64(features[j, i])
-            total[i] += entry * entry
+    for start in range(0, count, height):
+        stop = min(count, start + height)
+        for j in range(0, whole, 4):
+            one, two = features[j, start:stop], features[j + 1, start:stop]
+            three, four = features[j + 2, start:stop], features[j + 3, start:stop]
+            add_squares(one, two, three, four, total[start:stop])
+        for j in range(whole, width):
+            for i in range(start, stop):
+                total[i] += np.float64(features[j, i]) * np.float64(features[j, i])
+    return total
+
+
+@compiled
+def within_bounds(value: float, low: float, high: float, center: float, per_half: float) -> float:
+    """Return (x - center) / half for a value x cut to [low, high]; no number stays none."""
+    cut = low if value < low else value
+    cut = high if cut > high else cut
+    found: float = (cut - center) * per_half
+    return found
+
+
+@compiled_in_any_order
+def bring_rows_to_bounds(
+    features: Reals,
+    bounds: FloatArray,
+    longest: float,
+    found: Reals,
+) -> bool:
+    """Map the columns of rows, scale rows down to ``longest``; return whether all were finite.
+
+    ``bounds`` has rows of what ``within_bounds`` takes: low, high, center and 1 / half. The
+    length of a row is that of what is stored. ``found`` may have more columns.
+    """
+    count, width = features.shape
+    low, high, center, per_half = bounds[0], bounds[1], bounds[2], bounds[3]
+    fine = True
+    for i in range(count):
+        before, after = features[i], found[i, :width]
+        square = 0.0
+        for j in range(width):
+            value = np.float64(before[j])
+            after[j] = within_bounds(value, low[j], high[j], center[j], per_half[j])
+            # The first term adds nothing, unless a value is not finite: bounds must not hide that.
+            square += value * 0.0 + np.float64(after[j]) * np.float64(after[j])
+        norm = np.sqrt(square)
+        fine = fine and norm == norm
+        if norm > longest:
+            factor = longest / norm
+            for j in range(width):
+                after[j] = np.float64(after[j]) * factor
+    return fine
+
+
+@compiled
+def bring_columns_to_bounds(
+    features: Reals,
+    bounds: FloatArray,
+    longest: float,
+    height: int,
+    found: Reals,
+) -> bool:
+    """Do the same to matrices with a row per column, ``height`` records at a time."""
+    width, count = features.shape
+    low, high, center, per_half = bounds[0], bounds[1], bounds[2], bounds[3]
+    squares, fine = np.empty(height), True
+    for start in range(0, count, height):
+        size = min(count - start, height)
+        squares[:] = 0.0
+        for j in range(width):
+            before, after = features[j, start : start + size], found[j, start : start + size]
+            for i in range(size):
+                value = np.float64(before[i])
+                after[i] = within_bounds(value, low[j], high[j], center[j], per_half[j])
+                squares[i] += value * 0.0
+            for i in range(size):
+                squares[i] += np.float64(after[i]) * np.float64(after[i])
+        over = 0
+        for i in range(size):
+            norm = np.sqrt(squares[i])
+            over += 0 if norm <= longest else 1
+            fine = fine and norm == norm
+            squares[i] = longest / norm if norm > longest else 1.0
+        for j in range(width if over else 0):
+            after = found[j, start : start + size]
+            for i in range(size):
+                after[i] = np.float64(after[i]) * squares[i]
+    return fine
 
 
 @compiled

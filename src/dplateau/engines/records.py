@@ -64,7 +64,7 @@ NO_ROWS = np.empty(0, dtype=np.int64)
 TILE_BYTES, COLUMN_TILE_BYTES = 1 << 15, 1 << 18
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
-# Rows of a source that are put together, checked and summed while they are in a core's cache.
+# Rows of a source that are put together, checked and summed while they are in a cache.
 PART_BYTES = 1 << 20
 # Processors to use, where somebody shares them out; None: all that the system allows.
 PROCESSORS: int | None = None
@@ -103,6 +103,11 @@ class Terms:
     def most(self) -> float:
         """Return the largest slope of any record; with a clip the limits of the rows say more."""
         return math.inf if self.clip is not None else self.limit / self.feature_norm
+
+    @cached_property
+    def shortest_clip(self) -> float:
+        """Return a little less than the clip, so that rounding cannot exceed it; 0 without one."""
+        return 0.0 if self.clip is None else self.limit * (1 - 1e-15)
 
     @cached_property
     def form(self) -> tuple[int, FloatArray] | None:
@@ -190,12 +195,13 @@ class ArrayRecords(Records):
         self.dtype = features.dtype if narrow else np.dtype(np.float64)
         self.targets = self._read(targets)
         self.limits = np.empty(0)
+        if self.in_columns:
+            return  # summed once, and checked while they are
         norms = row_norms(self.features)
         _check_norms(norms, terms.feature_norm)
         if terms.clip is not None:
-            # A little less than clip / |x|, so that rounding cannot exceed the clip.
             with np.errstate(divide="ignore"):
-                self.limits = terms.limit * (1 - 1e-15) / norms
+                self.limits = terms.shortest_clip / norms
 
     def units(self, weights: FloatArray, rows: Rows) -> IntArray:
         """Return X_B^T l'(X_B w)."""
@@ -213,11 +219,16 @@ class ArrayRecords(Records):
 
     def units_of_all(self, weights: FloatArray) -> IntArray:
         """Return the sum over all records, computed in this thread alone."""
-        if self.in_columns and self.terms.form is not None:
+        terms = self.terms
+        if self.in_columns and terms.form is not None:
             inner = weights.astype(self.dtype)
-            known = (self.targets, self.limits, inner, *self.terms.form, self.ruler.unit)
+            longest = terms.feature_norm * (1 + NORM_ROOM)
+            known = (self.targets, longest, terms.shortest_clip, inner, *terms.form)
             tall = max(4 * kernels.LANES, COLUMN_TILE_BYTES // self._row_bytes)
-            return kernels.columns_gradient(self.features.T, *known, tall)
+            found, fits = kernels.columns_gradient(self.features.T, *known, self.ruler.unit, tall)
+            if not fits:
+                _check_norms(row_norms(self.features), terms.feature_norm)
+            return found
         return self._sum(weights.astype(self.dtype), NO_ROWS, 0, self.n)
 
     def _on_all_processors(self, part: Callable[[int, int], IntArray], n: int) -> IntArray:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array, csr_matrix, issparse
 
-from dplateau.engines.kernels import squared_norms, squared_norms_by_column
+from dplateau.engines.kernels import (
+    bring_columns_to_bounds,
+    bring_rows_to_bounds,
+    squared_norms,
+    squared_norms_by_column,
+)
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -21,7 +28,8 @@ Features = TypeVar("Features")
 BLOCK_BYTES = 1 << 24
 # Room for the rounding of norms when rows are checked; the noise covers it (see ``ruler``).
 NORM_ROOM = 1e-9
-SUMS_BYTES = 1 << 14
+# Records whose sums stay in the fastest cache.
+ROWS_IN_CACHE = 1 << 11
 
 
 def blocks(n: int, row_bytes: int, block_bytes: int = BLOCK_BYTES) -> Iterator[slice]:
@@ -75,10 +83,7 @@ def row_norms(features: Dense | Sparse) -> FloatArray:
         squares = np.square(rows.data.astype(np.float64))
         sums: FloatArray = np.bincount(filled, weights=squares, minlength=n).astype(float)
     elif by_columns(features):
-        sums = np.empty(n)
-        # A piece at a time: the sums stay in the cache while the columns pass by.
-        for part in blocks(n, 8, SUMS_BYTES):
-            squared_norms_by_column(features[part].T, sums[part])
+        sums = squared_norms_by_column(cast(Dense, features).T, ROWS_IN_CACHE)
     else:
         sums = squared_norms(np.ascontiguousarray(features))
     norms: FloatArray = np.sqrt(sums)
@@ -112,16 +117,68 @@ def scale_rows(features: Features, norm: float, *, out: Dense | None = None) -> 
             f"out must have shape {rows.shape} and type {rows.dtype}; "
             f"got {dense.shape} and {dense.dtype}"
         )
-    for part in blocks(rows.shape[0], 8 * rows.shape[1]):
-        block = np.asarray(rows[part])
-        dense[part] = block * _factors(block, norm)[:, None]
+    bring_to_bounds(rows, norm, EVERYTHING, dense)
     return cast(Features, dense)
 
 
-def _factors(features: Dense | Sparse, norm: float) -> FloatArray:
-    # Every entry and the norm itself are rounded: allow a few units in the last place of the
-    # stored type, and the error of a sum of squares in double precision.
-    unit = float(np.finfo(features.dtype).eps)
-    safety = 1 - (4 * unit + features.shape[1] * float(np.finfo(np.float64).eps))
-    norms = row_norms(features)
-    return np.where(norms > norm * safety, norm * safety / np.maximum(norms, 1e-300), 1.0)
+class Bounds(Protocol):
+    """What columns are cut to, and what becomes 0 and 1 in them."""
+
+    @property
+    def low(self) -> FloatArray | float:
+        """Return the least value."""
+
+    @property
+    def high(self) -> FloatArray | float:
+        """Return the largest value."""
+
+    @property
+    def center(self) -> FloatArray | float:
+        """Return what becomes 0."""
+
+    @property
+    def half(self) -> FloatArray | float:
+        """Return how far from the center is what becomes 1."""
+
+
+@dataclass(frozen=True)
+class _Everything:
+    low: float = -math.inf
+    high: float = math.inf
+    center: float = 0.0
+    half: float = 1.0
+
+
+EVERYTHING = _Everything()
+
+
+def bring_to_bounds(rows: Dense, norm: float, bounds: Bounds, out: Dense) -> bool:
+    """Put dense rows into ``out``, columns mapped by their bounds, then scaled as by scale_rows.
+
+    Return whether all values were finite. ``out`` may be ``rows`` itself, and it may have more
+    columns and rows, which stay as they are.
+    """
+    width = rows.shape[1]
+    columns = np.empty((4, width))
+    for side, numbers in enumerate((bounds.low, bounds.high, bounds.center, bounds.half)):
+        columns[side] = numbers
+    columns[3] = 1.0 / columns[3]
+    longest = _longest(rows.dtype, width, norm)
+    if by_columns(rows) and by_columns(out):
+        return bring_columns_to_bounds(rows.T, columns, longest, ROWS_IN_CACHE, out.T)
+    return bring_rows_to_bounds(rows, columns, longest, out)
+
+
+def _longest(dtype: np.dtype[Any], width: int, norm: float) -> float:
+    """Return how long a scaled row is before it is rounded.
+
+    Every entry and the norm itself are rounded: allow a few units in the last place of the
+    stored type, and the error of a sum of squares in double precision.
+    """
+    unit = float(np.finfo(dtype).eps)
+    return norm * (1 - (4 * unit + width * float(np.finfo(np.float64).eps)))
+
+
+def _factors(rows: Sparse, norm: float) -> FloatArray:
+    longest, norms = _longest(rows.dtype, rows.shape[1], norm), row_norms(rows)
+    return np.where(norms > longest, longest / np.maximum(norms, 1e-300), 1.0)

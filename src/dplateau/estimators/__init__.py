@@ -17,10 +17,13 @@ from dplateau.estimators.models import (
     PrivateLogisticRegression,
     PrivateRidge,
 )
+from dplateau.estimators.scoring import Evaluation, noisy_score
 
 __all__ = [
+    "Evaluation",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
+    "noisy_score",
 ]

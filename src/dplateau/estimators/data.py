@@ -184,8 +184,6 @@ class Mapped:
             raise InvalidInput(f"features must be numbers; a chunk holds {rows.dtype}")
         if rows.dtype not in (np.float32, np.float64):
             rows = rows.astype(np.float64)
-        if not np.all(np.isfinite(rows)):
-            raise InvalidInput("features must be finite numbers; some are not")
         return self.row_map.training_rows(rows, count), self.read(targets)
 
 

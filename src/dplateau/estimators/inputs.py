@@ -166,6 +166,10 @@ def _trouble(cell: Any) -> str | None:
     return "an infinite number (inf)" if np.isinf(number) else None
 
 
+# Labels are compared with so many classes at most, which is faster than a search among them.
+COMPARED = 8
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What is learned: a loss (by name or itself) and how targets become what it takes.
@@ -284,6 +288,11 @@ def by_class(name: str, stated: Any, classes: npt.NDArray[Any]) -> list[tuple[An
 def class_numbers(targets: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     """Return the place of every target among the classes."""
     if targets.dtype.kind in "biuf" and classes.dtype.kind in "biuf":
+        if len(classes) <= COMPARED:
+            numbers = np.full(targets.shape, -1, dtype=np.int64)
+            for place, label in enumerate(classes):
+                numbers += (place + 1) * (targets == label)
+            return _known_numbers(numbers, classes)
         found = np.minimum(np.searchsorted(classes, targets), len(classes) - 1)
         return _known_numbers(np.where(classes[found] == targets, found, -1), classes)
     places = {label: place for place, label in enumerate(classes.tolist())}

@@ -116,9 +116,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    def deciding_scores(self, X: Any) -> FloatArray:
+        """Return the scores that predictions follow: one column (positive: the second), or k."""
+        return self._scores(X)
+
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class with the highest score."""
-        scores = self._scores(X)
+        scores = self.deciding_scores(X)
         two = scores.shape[1] == 1
         places = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
         found: npt.NDArray[Any] = self.classes_[places]
@@ -195,7 +199,7 @@ class PrivateLogisticRegression(PrivateClassifier):
 
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """Yield the probabilities of every model that left on the way."""
-        for model in self._staged():
+        for model in self.staged_models():
             yield model.predict_proba(X)
 
     def _loss(self, n_classes: int) -> str | Loss:

@@ -8,7 +8,16 @@ from typing import Any, cast
 import numpy as np
 from scipy.sparse import csr_array, hstack, issparse
 
-from dplateau.engines.rows import Dense, Sparse, blocks, by_columns, row_norms, scale_rows
+from dplateau.engines.rows import (
+    EVERYTHING,
+    Dense,
+    Sparse,
+    blocks,
+    bring_to_bounds,
+    by_columns,
+    row_norms,
+    scale_rows,
+)
 from dplateau.errors import InvalidInput
 from dplateau.estimators.columns import Columns
 from dplateau.estimators.whitening import Whitening, bent_unit, share_before
@@ -65,9 +74,11 @@ class RowMap:
             return scaled
         # Rows that stand in columns stay there: transposing is slow.
         order: Any = "F" if by_columns(features) else "C"
-        filled = np.zeros((slots, d + (self.intercept > 0)), dtype=dtype, order=order)
-        for part in blocks(n, 8 * d):
-            filled[part, :d] = scale_rows(self._bounded(features[part]), self.data_norm)
+        filled = np.empty((slots, d + (self.intercept > 0)), dtype=dtype, order=order)
+        filled[n:] = 0.0
+        bounds = EVERYTHING if self.columns is None else self.columns
+        if not bring_to_bounds(features, self.data_norm, bounds, filled):
+            raise InvalidInput("features must be finite numbers; some are not")
         if self.intercept:
             filled[:n, d] = constant
         return filled
@@ -152,12 +163,6 @@ class RowMap:
     def _cut(self, rows: Dense) -> Dense:
         rows = np.asarray(rows)
         return rows if self.columns is None else self.columns.cut(rows)
-
-    def _bounded(self, rows: Dense) -> Dense:
-        if self.columns is None:
-            return np.asarray(rows)
-        mapped: Dense = ((self._cut(rows) - self.center) / self.half).astype(rows.dtype)
-        return mapped
 
     def _cut_sparse(self, rows: Sparse) -> Sparse:
         """Return a copy with every entry once and within its column's bounds."""

@@ -5,26 +5,24 @@ Everything that leaves a training is stated by ``Release.certificate``, and noth
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dplateau.algorithms import LossGeometry, NoisyGD
 from dplateau.bounds.base import Assumption
-from dplateau.certificates import Certificate, Composition, certify, compose
+from dplateau.certificates import Certificate, Composition, compose
 from dplateau.certificates.composition import Part, Records
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import counted, rounded_up
 from dplateau.ground.types import BoolArray
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
@@ -33,12 +31,18 @@ from dplateau.tables.model import CLASSIFIERS, REGRESSORS, TableModel
 from dplateau.tables.schema import BUCKET_END, Schema
 from dplateau.tables.table import Table, encode_features, encode_target
 
+# scikit-learn loads when a model is trained.
+if TYPE_CHECKING:
+    from dplateau.estimators.scoring import Counts, Evaluation, NoisyScore
+
 MODEL, CERTIFICATE, REPORT, PAGE = FILES = (
     "model.json",
     "certificate.json",
     "report.txt",
     "report.html",
 )
+# Models that left on the way are numbered from 1.
+CHECKPOINT = "checkpoint-{}.json"
 HELD_OUT = 0.1
 # So many weights are listed in a report; the model's file has them all.
 MOST_LISTED = 40
@@ -55,39 +59,38 @@ _BOTH_PARTS = Assumption(
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """A noisy score on held-out private rows, and the certificate of what it costs.
-
-    The number of right answers (or the sum of squared errors, cut to the target's range) among the
-    held-out rows changes by at most 1 with one row, so by at most m with the m rows of one person,
-    all of which may be held out. Laplace noise of scale m / epsilon makes it epsilon-private.
-    """
-
-    metric: str
-    value: float
-    noise_std: float
-    epsilon: float
-    rows: int
-    certificate: Certificate
-
-
-@dataclass(frozen=True)
 class Release:
-    """A model with its certificate and plan, and a noisy evaluation if one was paid for."""
+    """A model with its certificate and plan, and a noisy evaluation if one was paid for.
+
+    ``checkpoints`` holds the models that left on the way, the last or the best of which is
+    ``model``; ``public_scores`` what each of them scores on public rows, if some were given.
+    """
 
     model: TableModel
     model_certificate: Certificate | Composition
     plan: Plan
     evaluation: Evaluation | None
     warnings: tuple[str, ...]
+    checkpoints: tuple[TableModel, ...] = ()
+    public_scores: tuple[float, ...] = ()
 
     @cached_property
     def certificate(self) -> Certificate | Composition:
         """The claim about everything that leaves, or about nothing if the model has none.
 
-        It holds the hash of the model's file: the claim is about this model and no other.
+        It holds the hashes of the models' files: the claim is about these models and no others.
         """
-        return self._claim().with_files({MODEL: self.model.to_json().encode()})
+        return self._claim().with_files(
+            {name: content.encode() for name, content in self._models().items()}
+        )
+
+    def _models(self) -> dict[str, str]:
+        """Return the content of every file that holds a model."""
+        on_the_way = {
+            CHECKPOINT.format(place): model.to_json()
+            for place, model in enumerate(self.checkpoints, 1)
+        }
+        return {MODEL: self.model.to_json(), **on_the_way}
 
     def _claim(self) -> Certificate | Composition:
         model = self.model_certificate
@@ -105,8 +108,8 @@ class Release:
         ignored = len(schema.columns) - len(schema.used)
         lines = [
             f"Private {kind} of {schema.target.column!r} from {data} ({self.model.kind})",
-            f"{run.n} records, {schema.width} features from {len(schema.used)} columns"
-            + (f" ({ignored} ignored)" if ignored else ""),
+            f"{counted(run.n, 'record')}, {counted(schema.width, 'feature')} from "
+            f"{counted(len(schema.used), 'column')}" + (f" ({ignored} ignored)" if ignored else ""),
             "",
             f"Claim: {self.certificate}",
             f"Neighbors: {neighbors_in_words(self.plan.gradients)}",
@@ -114,14 +117,11 @@ class Release:
             "What left",
             "  the model's weights",
         ]
+        lines += self._on_the_way()
         if self.model.whitening:
             lines.append("  noisy second moments of the rows, which turned them")
         if self.evaluation is not None:
-            found = self.evaluation
-            lines.append(
-                f"  a noisy {found.metric} on {found.rows} held-out rows: {found.value:.4f} "
-                f"(noise deviation {found.noise_std:.4f}), at epsilon {rounded_up(found.epsilon)}"
-            )
+            lines += [f"  {line}" for line in in_words(self.evaluation)]
         if public_score is not None:
             name = "R^2" if self.model.classes is None else "accuracy"
             lines += ["", f"Exact {name} on the public test rows: {public_score:.4f}"]
@@ -131,6 +131,19 @@ class Release:
         lines += ["", *self._weights()]
         lines += [f"Warning: {' '.join(text.split())}" for text in self.warnings]
         return "\n".join(lines) + "\n"
+
+    def _on_the_way(self) -> list[str]:
+        """Return what left on the way to the model, in words."""
+        count = len(self.checkpoints)
+        if not count:
+            return []
+        first, last = CHECKPOINT.format(1), CHECKPOINT.format(count)
+        lines = [f"  the model at {counted(count, 'checkpoint')}: {first} to {last}"]
+        if self.public_scores:
+            best = int(np.argmax(self.public_scores)) + 1
+            shown = ", ".join(f"{score:.4f}" for score in self.public_scores)
+            lines.append(f"    scores on public rows: {shown}; model.json is number {best}")
+        return lines
 
     def _weights(self) -> list[str]:
         """Return the largest weights by name, a column for each score; buckets have no names."""
@@ -148,7 +161,7 @@ class Release:
         rows = [("constant", model.intercepts), *zip(labels, model.weights.T[largest], strict=True)]
         more = model.weights.shape[1] - len(largest)
         return [
-            "Noisy weights (numbers are mapped from their range to [-1, 1])",
+            "Noisy weights (ranges are mapped to [-1, 1], nonnegative numbers to [0, 1])",
             f"  {'':{wide}}  {'  '.join(f'{head:>11}' for head in heads)}",
             *(
                 f"  {label:{wide}}  {'  '.join(f'{weight:>11.5g}' for weight in row)}"
@@ -164,8 +177,10 @@ class Release:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
+        for old in folder.glob(CHECKPOINT.format("*")):
+            old.unlink()  # of a release that is written over
         contents = {
-            MODEL: self.model.to_json(),
+            **self._models(),
             CERTIFICATE: self.certificate.to_json(),
             REPORT: report,
             PAGE: page,
@@ -207,6 +222,8 @@ def fit_table(
     compute_budget: float | None = None,
     class_weight: Mapping[str, float] | None = None,
     evaluate_epsilon: float | None = None,
+    checkpoints: int | None = None,
+    public_validation: Table | None = None,
     safe_noise: bool = False,
     seed: int | None = None,
     scratch: Any = None,
@@ -229,6 +246,11 @@ def fit_table(
         Hold out each row with probability 0.1, by a coin of its own, and score the model on those
         rows with this extra cost. A record is in one part only, so the worse part counts; with
         several rows per person both do.
+    checkpoints
+        So many models leave on the way; the certificate covers all of them.
+    public_validation
+        Public rows that score every checkpoint: the best is the model, and training stops when two
+        are no better.
     seed
         Makes the training repeatable, and so not private.
 
@@ -237,6 +259,8 @@ def fit_table(
     Release
         The model and one certificate for everything that leaves.
     """
+    from dplateau.estimators.scoring import NoisyScore
+
     kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
     kind = checks.choice("model", model or kinds[0], kinds)
     if class_weight is not None and kinds is REGRESSORS:
@@ -271,19 +295,38 @@ def fit_table(
         "safe_noise": safe_noise,
         "scratch": scratch,
         "engine": engine,
+        "checkpoints": checkpoints,
     }
+    if public_validation is not None:
+        options["early_stopping"] = "released"
+        options["public_validation"] = (
+            encode_features(public_validation, schema),
+            encode_target(public_validation, schema),
+        )
     score = None
     if test is not None and evaluate_epsilon is not None:
         score = NoisyScore(test.n_rows, evaluate_epsilon, classes=schema.target.bounds is None)
     # A ledger in force pays for the model and its score before the training starts.
-    with nullcontext() if score is None else released_with(score.released_with):
+    with nullcontext() if score is None else released_with(partial(_with_score, score)):
         estimator, told = _fitted(kind, rest, schema, options, class_weight)
     found = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
-        claim = estimator.plan_.gradients
-        evaluation = evaluated(found, test, score, claim, _randomness(seed, safe_noise))
-    return Release(found, estimator.certificate_, estimator.plan_, evaluation, told)
+        features, targets = encode_features(test, schema), encode_target(test, schema)
+        cost = priced(score, estimator.plan_.gradients)
+        source = _randomness(seed, safe_noise)
+        evaluation = score.of(found.estimator, features, targets, cost, source)
+    return Release(
+        found,
+        estimator.certificate_,
+        estimator.plan_,
+        evaluation,
+        told,
+        checkpoints=()
+        if checkpoints is None
+        else tuple(released_model(kind, schema, one) for one in estimator.staged_models()),
+        public_scores=() if public_validation is None else tuple(estimator.validation_scores_),
+    )
 
 
 def _fitted(
@@ -333,6 +376,38 @@ def released_model(kind: str, schema: Schema, estimator: Any) -> TableModel:
     )
 
 
+def in_words(found: Evaluation) -> list[str]:
+    """Return what left with a score, and what follows from it."""
+    cost = f"at epsilon {rounded_up(found.epsilon)}"
+    wide = max(map(len, found.scores))
+    lines = [
+        f"  {name:{wide}}  {one.value:.4f} "
+        f"({'noise alone' if name == 'calibration error' else 'noise deviation'} "
+        f"{one.noise_std:.4f})"
+        for name, one in found.scores.items()
+    ]
+    if found.counts is None:
+        return [f"a noisy score on {found.rows} held-out rows, {cost}:", *lines]
+    head = f"noisy counts of {found.rows} held-out rows by class and score bin, {cost}:"
+    return [head, *lines, *_table(found.counts)]
+
+
+def _table(counts: Counts) -> list[str]:
+    """Return the counts by bin, with what the model predicts there and what was observed."""
+    if counts.shift is None or len(counts.edges) < 2:
+        return []
+    yes, no = counts.against(counts.noisy.astype(float))
+    two = len(counts.classes) == 2
+    names = (counts.classes[1], counts.classes[0]) if two else ("right", "wrong")
+    lines = [f"  {'predicted':>9}  {'observed':>8}  {names[0]:>9}  {names[1]:>9}"]
+    for chance, first, second in zip(counts.predicted, yes, no, strict=True):
+        # Of cells that hold little more than noise a share would say nothing.
+        told = first + second > 6 * counts.noise_std
+        share = f"{min(1.0, max(0.0, first / (first + second))):.3f}" if told else ""
+        lines.append(f"  {chance:>9.3f}  {share:>8}  {first:>9.0f}  {second:>9.0f}")
+    return lines
+
+
 def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
     if seed is None:
         return SecureRandomness(safe_noise=safe_noise)
@@ -359,85 +434,16 @@ def together(model: Part, score: Certificate) -> Composition:
     return compose([model, score], score.claimed_delta, records=records)
 
 
-@dataclass(frozen=True)
-class NoisyScore:
-    """A score on so many held-out rows, to be released with Laplace noise at this epsilon."""
-
-    rows: int
-    epsilon: float
-    classes: bool
-
-    @property
-    def metric(self) -> str:
-        """What is averaged over the rows; between 0 and 1 for each."""
-        return "accuracy" if self.classes else "mean squared error over the squared range"
-
-    def noise_std(self, claim: Certificate) -> float:
-        """Return the deviation of the noise in the average."""
-        # A std is sqrt(2) times the scale of a Laplace law; a person's rows add up.
-        return math.sqrt(2.0) * claim.run.group_size / self.epsilon / self.rows
-
-    def certificate(self, claim: Certificate) -> Certificate:
-        """Return what the score costs, for the neighbors and the delta of the model's ``claim``.
-
-        The certificate is that of the run which adds up the rows' scores once with that noise.
-        Under "replace" a score in [0, 1] is one in [-1/2, 1/2] about a constant that all neighbors
-        share.
-        """
-        lipschitz = 0.5 if claim.run.neighbors == "replace" else 1.0
-        run = NoisyGD(
-            n=self.rows,
-            steps=1,
-            learning_rate=1.0,
-            noise_std=self.noise_std(claim),
-            noise_kind="laplace",
-            dimension=1,
-            loss=LossGeometry(lipschitz=lipschitz, convex=True),
-            neighbors=claim.run.neighbors,
-            group_size=claim.run.group_size,
-            release="all",
-        )
-        what = (
-            f"this part is the noisy {self.metric} on held-out rows, one number that adds up row "
-            "by row"
-        )
-        certificate = certify(run, claim.claimed_delta)
-        stated = (
-            *certificate.assumptions,
-            Assumption(what, "by construction"),
-            _OWN_COIN if claim.run.group_size == 1 else _BOTH_PARTS,
-        )
-        return replace(certificate, assumptions=stated)
-
-    def released_with(self, model: Part) -> Part:
-        """Return what a model costs together with this score."""
-        # Of a whitened model any part will do: all have the neighbors and the delta of the whole.
-        one = model.certificates[0] if isinstance(model, Composition) else model
-        assert isinstance(one, Certificate)
-        return together(model, self.certificate(one))
+def _with_score(score: NoisyScore, model: Part) -> Composition:
+    return together(model, priced(score, model))
 
 
-def evaluated(
-    model: TableModel, test: Table, score: NoisyScore, claim: Certificate, randomness: Randomness
-) -> Evaluation:
-    """Return the model's score on held-out rows, with Laplace noise, and what it costs."""
-    truth, guess = encode_target(test, model.schema), model.predict(test)
-    if score.classes:
-        scores = truth == guess
-    else:
-        bounds = model.schema.target.bounds
-        assert bounds is not None
-        # In units of the target's range, so that one row's error is at most 1.
-        width = bounds.high - bounds.low
-        cut = np.clip([truth, guess], bounds.low, bounds.high) / width
-        scores = (cut[0] - cut[1]) ** 2
-    std = score.noise_std(claim)
-    noise = float(randomness.laplace(1)[0])  # of variance 1
-    return Evaluation(
-        metric=score.metric,
-        value=float(np.mean(scores)) + noise * std,
-        noise_std=std,
-        epsilon=score.epsilon,
-        rows=score.rows,
-        certificate=score.certificate(claim),
-    )
+def priced(score: NoisyScore, model: Part) -> Certificate:
+    """Return what a score costs, for the neighbors, the unit and the delta of a model's claim."""
+    # Of a whitened model any part will do: all have the neighbors and the delta of the whole.
+    one = model.certificates[0] if isinstance(model, Composition) else model
+    assert isinstance(one, Certificate)
+    run = one.run
+    found = score.certificate(run.neighbors, run.group_size, one.claimed_delta)
+    coin = _OWN_COIN if run.group_size == 1 else _BOTH_PARTS
+    return replace(found, assumptions=(*found.assumptions, coin))
