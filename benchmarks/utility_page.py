@@ -51,9 +51,10 @@ STYLES = {
 }
 
 
-OLD = """Cells with † are of a grid of 12 settings each (50 or 150 steps; 3 or 12 epochs; three
-rates), which flatters us there.
-"""
+OLD = (
+    "Cells with † are of a grid of 12 settings each (50 or 150 steps; 3 or 12 epochs), which "
+    "flatters us there.\n"
+)
 
 
 def cell(scores: list[float], best: float, *, old: bool) -> str:
