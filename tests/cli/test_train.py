@@ -584,3 +584,35 @@ def test_classes_count_by_public_weights(
         assert run(*words, "--class-weight", value, "-o", tmp_path / "no") == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert said in line
+
+
+def test_checkpoints_leave_and_are_in_the_claim(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, public = tmp_path / "out", write(tmp_path / "public.csv", rows(300, seed=3))
+    words = ["train", data, "--target", "income", "--epsilon", 2, *KNOWN, *QUICK, "-o", out]
+    known = ["--public-validation", public]
+    assert run(*words, *known) == 2
+    assert "--public-validation chooses among checkpoints" in capsys.readouterr().err
+    assert run(*words, "--checkpoints", 3, "--nonnegative", "hours=99", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    names = [f"checkpoint-{place}.json" for place in (1, 2, 3)]
+    assert [Path(path).name for path in said["checkpoints"]] == names
+    claim = Composition.from_json((out / "certificate.json").read_text())
+    assert verify(claim.to_dict()).ok
+    assert claim.certificates[-1].run.has_checkpoints
+    for name in ("model.json", *names):
+        content = (out / name).read_bytes()
+        assert claim.files[name] == hashlib.sha256(content).hexdigest()
+    last, model = (
+        TableModel.from_json((out / name).read_text()) for name in (names[-1], "model.json")
+    )
+    assert np.array_equal(last.weights, model.weights)
+    assert model.schema.to_dict()["columns"]["hours"] == {"kind": "nonnegative", "high": 99.0}
+    # Written over by fewer, which public rows choose among: nothing of the old ones is left.
+    assert run(*words, "--checkpoints", 2, *known, "--overwrite") == 0
+    shown = capsys.readouterr().out
+    assert "the model at 2 checkpoints: checkpoint-1.json to checkpoint-2.json" in shown
+    assert "scores on public rows: " in shown
+    assert {path.name for path in out.glob("checkpoint-*")} == set(names[:2])
+    assert run("predict", out / "checkpoint-1.json", data) == 0

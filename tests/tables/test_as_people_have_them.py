@@ -18,6 +18,7 @@ from dplateau.tables import (
     Day,
     Hashed,
     Ignored,
+    Nonnegative,
     Numeric,
     Schema,
     Table,
@@ -49,6 +50,9 @@ def write(path: Path, text: str) -> Path:
         ([0.0, None, 10.0], Numeric(0, 10, "zero"), [[-1], [0], [1]]),
         ([0.0, None, 10.0], Numeric(0, 10, "indicator"), [[-1, 0], [0, 1], [1, 0]]),
         ([0.0, None, 10.0], Numeric(0, 10, 7.5), [[-1], [0.5], [1]]),
+        ([0.0, None, 5.0], Nonnegative(10, "zero"), [[0], [0], [0.5]]),
+        ([-3.0, None, 50.0], Nonnegative(10, "indicator"), [[0, 0], [0, 1], [1, 0]]),
+        ([0.0, None, 5.0], Nonnegative(10, 2.5), [[0], [0.25], [0.5]]),
         ([True, None, False], Boolean("zero"), [[1], [0], [0]]),
         ([True, None, False], Boolean("indicator"), [[1, 0], [0, 1], [0, 0]]),
         ([True, None, False], Boolean(True), [[1], [1], [0]]),
@@ -103,6 +107,8 @@ def test_undeclared_missing_cells_are_refused_by_their_place(cells: Any, column:
     [
         (lambda: Numeric(0, 1, 2), "a number of the range; got 2"),
         (lambda: Numeric(0, 1, "middle"), "a number of the range; got 'middle'"),
+        (lambda: Nonnegative(0), "a range needs low < high, both finite; got 0:0"),
+        (lambda: Nonnegative(9, -1), "a number of the range; got -1"),
         (lambda: Categories(("a",), "b"), "one of the categories; got 'b'"),
         (lambda: Boolean("perhaps"), "true or false; got 'perhaps'"),
         (lambda: Hashed(4, 3), "a text; got 3"),
@@ -200,6 +206,17 @@ def test_a_draft_ignores_identifiers_and_knows_types() -> None:
         "ok": Boolean(),
         "on": Day(datetime.date(2000, 1, 1), datetime.date(2001, 1, 1)),
     }
+    assert Schema.from_dict(found.to_dict()) == found
+
+
+def test_what_is_never_negative_needs_its_end_alone() -> None:
+    text = "[target]\ncolumn = 'y'\n[columns.pay]\nkind = 'nonnegative'\n"
+    with pytest.raises(InvalidInput, match=r"state high \(--nonnegative COLUMN=HIGH\)"):
+        Schema.from_toml(text + "high = '?'\n")
+    with pytest.raises(InvalidInput, match=r"kind = 'nonnegative' has no field 'low'"):
+        Schema.from_toml(text + "high = 9\nlow = 1\n")
+    found = Schema.from_toml(text + "high = 200\nmissing = 'zero'\n")
+    assert found.columns == {"pay": Nonnegative(200.0, "zero")}
     assert Schema.from_dict(found.to_dict()) == found
 
 

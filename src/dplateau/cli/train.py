@@ -15,6 +15,7 @@ from dplateau.cli.ledger import refusals_are_verdicts
 from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, whole_option
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.shown import counted
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ def train_command(
     ] = None,
     categories: Annotated[
         Several | None, _known("--categories", "Public values, COLUMN=A,B,C (repeatable).")
+    ] = None,
+    nonnegative: Annotated[
+        Several | None,
+        _known("--nonnegative", "Numbers from 0 to a public HIGH, COLUMN=HIGH (repeatable)."),
     ] = None,
     hashed: Annotated[
         Several | None, _known("--hash", "Hash a text, COLUMN=BUCKETS (repeatable).")
@@ -137,6 +142,22 @@ def train_command(
         typer.Option(
             help="Hold out a tenth of the rows and release noisy counts at this cost: accuracy, "
             "balanced accuracy, AUC and calibration (of numbers: the squared error).",
+            rich_help_panel=CLAIM_PANEL,
+        ),
+    ] = None,
+    checkpoints: Annotated[
+        int | None,
+        whole_option(
+            "--checkpoints",
+            help="So many models leave on the way too; the claim covers all of them.",
+            panel=CLAIM_PANEL,
+        ),
+    ] = None,
+    public_validation: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --checkpoints, public rows: the checkpoint that is best on them is the "
+            "model, and training stops when two are no better.",
             rich_help_panel=CLAIM_PANEL,
         ),
     ] = None,
@@ -222,7 +243,7 @@ def train_command(
     cluster = _engine(engine, address)
     stay = cluster is not None or scratch is not None
     table = read_tables(data, stay=stay, separator=separator, decimal=decimal)
-    columns = _column_options(bounds, categories, hashed, boolean, ignore)
+    columns = _column_options(bounds, nonnegative, categories, hashed, boolean, ignore)
     default = _missing_options(missing, columns)
     options: dict[str, Any] = {
         "target": _target_options(target, classes, target_bound),
@@ -231,7 +252,12 @@ def train_command(
         "max_records_per_person": max_records_per_person,
     }
     known = _schema(table, data[0], schema, options)
-    tests = None if public_test is None else read_table(public_test, separator=separator)
+    if public_validation is not None and checkpoints is None:
+        raise InvalidInput("--public-validation chooses among checkpoints; say --checkpoints 5 too")
+    tests, known_rows = (
+        None if path is None else read_table(path, separator=separator, decimal=decimal)
+        for path in (public_test, public_validation)
+    )
     with nullcontext() if ledger is None else Ledger(ledger):
         release = fit_table(
             table,
@@ -245,6 +271,8 @@ def train_command(
             compute_budget=compute_budget,
             class_weight=_by_class("--class-weight", class_weight),
             evaluate_epsilon=evaluate_epsilon,
+            checkpoints=checkpoints,
+            public_validation=known_rows,
             safe_noise=safe_noise,
             seed=seed,
             scratch=scratch,
@@ -260,7 +288,9 @@ def train_command(
         print(json_text.dumps(_summary(release, output, public_score), indent=2))
     else:
         print(report, end="")
-        print(f"\nwritten to {output}: {', '.join(FILES)}")
+        more = len(release.checkpoints)
+        also = f" and {counted(more, 'checkpoint')}" if more else ""
+        print(f"\nwritten to {output}: {', '.join(FILES)}{also}")
 
 
 def predict_command(
@@ -292,7 +322,7 @@ def predict_command(
         print(content.decode(), end="")
         return
     write_whole(output, content)
-    print(f"{table.n_rows} predictions written to {output}")
+    print(f"{counted(table.n_rows, 'prediction')} written to {output}")
 
 
 def schema_command(
@@ -362,6 +392,7 @@ def _target_options(name: str | None, classes: str | None, bound: str | None) ->
 
 def _column_options(
     bounds: Several | None,
+    nonnegative: Several | None,
     categories: Several | None,
     hashed: Several | None,
     boolean: Several | None,
@@ -372,6 +403,8 @@ def _column_options(
         low, high = _ends("--bounds", text)
         found[name] = {"kind": "date" if isinstance(low, str) else "numeric"}
         found[name] |= {"low": low, "high": high}
+    for name, text in _pairs("--nonnegative", nonnegative):
+        found[name] = {"kind": "nonnegative", "high": _number_in("--nonnegative", text)}
     for name, text in _pairs("--categories", categories):
         found[name] = {"kind": "categories", "categories": _names(text)}
     for name, text in _pairs("--hash", hashed):
@@ -419,6 +452,13 @@ def _pairs(flag: str, values: Several | None, what: str = "COLUMN") -> list[tupl
     return found
 
 
+def _number_in(flag: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(f"{flag} takes a number; got {text!r}") from None
+
+
 def _ends(flag: str, text: str) -> tuple[Any, Any]:
     """Return two numbers; two dates stay texts."""
     ends = text.split(":")
@@ -459,6 +499,12 @@ def _summary(release: Release, output: Path, public_score: float | None) -> dict
     }
     if release.evaluation is not None:
         found["evaluation"] = _evaluation(release.evaluation)
+    if release.checkpoints:
+        from dplateau.tables.release import CHECKPOINT
+
+        places = range(1, len(release.checkpoints) + 1)
+        found["checkpoints"] = [str(output / CHECKPOINT.format(place)) for place in places]
+        found["public_validation_scores"] = list(release.public_scores)
     if public_score is not None:
         found["public_test_score"] = public_score
     return found

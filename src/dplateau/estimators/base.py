@@ -303,10 +303,10 @@ class PrivateLinearModel(BaseEstimator):
 
     def staged_predict(self, X: Any) -> Iterator[Any]:
         """Yield the predictions of every model that left on the way, as boosting has it."""
-        for model in self._staged():
+        for model in self.staged_models():
             yield model.predict(X)
 
-    def _staged(self) -> Iterator[Any]:
+    def staged_models(self) -> Iterator[Any]:
         """Yield a copy of this estimator for every stage, with that stage's weights."""
         check_is_fitted(self)
         if self.checkpoints is None:

@@ -199,7 +199,7 @@ class PrivateLogisticRegression(PrivateClassifier):
 
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """Yield the probabilities of every model that left on the way."""
-        for model in self._staged():
+        for model in self.staged_models():
             yield model.predict_proba(X)
 
     def _loss(self, n_classes: int) -> str | Loss:

@@ -42,6 +42,15 @@ def _rounded(value: float, digits: int, direction: str, padded: bool) -> str:
     return f"{number:{'#' if padded else ''}.{digits}g}".rstrip(".")
 
 
+def counted(number: float, what: str, several: str | None = None) -> str:
+    """Return a number with what it counts, in the singular where it is one.
+
+    >>> counted(1, "step"), counted(60_000, "record"), counted(2, "batch", "batches")
+    ('1 step', '60000 records', '2 batches')
+    """
+    return f"{number} {what if number == 1 else several or f'{what}s'}"
+
+
 class Shown:
     """A result that is read: one line where its value is echoed, a small page in a notebook.
 

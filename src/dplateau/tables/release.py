@@ -22,7 +22,7 @@ from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import counted, rounded_up
 from dplateau.ground.types import BoolArray
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
@@ -41,6 +41,8 @@ MODEL, CERTIFICATE, REPORT, PAGE = FILES = (
     "report.txt",
     "report.html",
 )
+# Models that left on the way are numbered from 1.
+CHECKPOINT = "checkpoint-{}.json"
 HELD_OUT = 0.1
 # So many weights are listed in a report; the model's file has them all.
 MOST_LISTED = 40
@@ -58,21 +60,37 @@ _BOTH_PARTS = Assumption(
 
 @dataclass(frozen=True)
 class Release:
-    """A model with its certificate and plan, and a noisy evaluation if one was paid for."""
+    """A model with its certificate and plan, and a noisy evaluation if one was paid for.
+
+    ``checkpoints`` holds the models that left on the way, the last or the best of which is
+    ``model``; ``public_scores`` what each of them scores on public rows, if some were given.
+    """
 
     model: TableModel
     model_certificate: Certificate | Composition
     plan: Plan
     evaluation: Evaluation | None
     warnings: tuple[str, ...]
+    checkpoints: tuple[TableModel, ...] = ()
+    public_scores: tuple[float, ...] = ()
 
     @cached_property
     def certificate(self) -> Certificate | Composition:
         """The claim about everything that leaves, or about nothing if the model has none.
 
-        It holds the hash of the model's file: the claim is about this model and no other.
+        It holds the hashes of the models' files: the claim is about these models and no others.
         """
-        return self._claim().with_files({MODEL: self.model.to_json().encode()})
+        return self._claim().with_files(
+            {name: content.encode() for name, content in self._models().items()}
+        )
+
+    def _models(self) -> dict[str, str]:
+        """Return the content of every file that holds a model."""
+        on_the_way = {
+            CHECKPOINT.format(place): model.to_json()
+            for place, model in enumerate(self.checkpoints, 1)
+        }
+        return {MODEL: self.model.to_json(), **on_the_way}
 
     def _claim(self) -> Certificate | Composition:
         model = self.model_certificate
@@ -90,8 +108,8 @@ class Release:
         ignored = len(schema.columns) - len(schema.used)
         lines = [
             f"Private {kind} of {schema.target.column!r} from {data} ({self.model.kind})",
-            f"{run.n} records, {schema.width} features from {len(schema.used)} columns"
-            + (f" ({ignored} ignored)" if ignored else ""),
+            f"{counted(run.n, 'record')}, {counted(schema.width, 'feature')} from "
+            f"{counted(len(schema.used), 'column')}" + (f" ({ignored} ignored)" if ignored else ""),
             "",
             f"Claim: {self.certificate}",
             f"Neighbors: {neighbors_in_words(self.plan.gradients)}",
@@ -99,6 +117,7 @@ class Release:
             "What left",
             "  the model's weights",
         ]
+        lines += self._on_the_way()
         if self.model.whitening:
             lines.append("  noisy second moments of the rows, which turned them")
         if self.evaluation is not None:
@@ -112,6 +131,19 @@ class Release:
         lines += ["", *self._weights()]
         lines += [f"Warning: {' '.join(text.split())}" for text in self.warnings]
         return "\n".join(lines) + "\n"
+
+    def _on_the_way(self) -> list[str]:
+        """Return what left on the way to the model, in words."""
+        count = len(self.checkpoints)
+        if not count:
+            return []
+        first, last = CHECKPOINT.format(1), CHECKPOINT.format(count)
+        lines = [f"  the model at {counted(count, 'checkpoint')}: {first} to {last}"]
+        if self.public_scores:
+            best = int(np.argmax(self.public_scores)) + 1
+            shown = ", ".join(f"{score:.4f}" for score in self.public_scores)
+            lines.append(f"    scores on public rows: {shown}; model.json is number {best}")
+        return lines
 
     def _weights(self) -> list[str]:
         """Return the largest weights by name, a column for each score; buckets have no names."""
@@ -129,7 +161,7 @@ class Release:
         rows = [("constant", model.intercepts), *zip(labels, model.weights.T[largest], strict=True)]
         more = model.weights.shape[1] - len(largest)
         return [
-            "Noisy weights (numbers are mapped from their range to [-1, 1])",
+            "Noisy weights (ranges are mapped to [-1, 1], nonnegative numbers to [0, 1])",
             f"  {'':{wide}}  {'  '.join(f'{head:>11}' for head in heads)}",
             *(
                 f"  {label:{wide}}  {'  '.join(f'{weight:>11.5g}' for weight in row)}"
@@ -145,8 +177,10 @@ class Release:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InvalidInput(f"cannot write to {folder}: {error.strerror}") from None
+        for old in folder.glob(CHECKPOINT.format("*")):
+            old.unlink()  # of a release that is written over
         contents = {
-            MODEL: self.model.to_json(),
+            **self._models(),
             CERTIFICATE: self.certificate.to_json(),
             REPORT: report,
             PAGE: page,
@@ -188,6 +222,8 @@ def fit_table(
     compute_budget: float | None = None,
     class_weight: Mapping[str, float] | None = None,
     evaluate_epsilon: float | None = None,
+    checkpoints: int | None = None,
+    public_validation: Table | None = None,
     safe_noise: bool = False,
     seed: int | None = None,
     scratch: Any = None,
@@ -210,6 +246,11 @@ def fit_table(
         Hold out each row with probability 0.1, by a coin of its own, and score the model on those
         rows with this extra cost. A record is in one part only, so the worse part counts; with
         several rows per person both do.
+    checkpoints
+        So many models leave on the way; the certificate covers all of them.
+    public_validation
+        Public rows that score every checkpoint: the best is the model, and training stops when two
+        are no better.
     seed
         Makes the training repeatable, and so not private.
 
@@ -254,7 +295,14 @@ def fit_table(
         "safe_noise": safe_noise,
         "scratch": scratch,
         "engine": engine,
+        "checkpoints": checkpoints,
     }
+    if public_validation is not None:
+        options["early_stopping"] = "released"
+        options["public_validation"] = (
+            encode_features(public_validation, schema),
+            encode_target(public_validation, schema),
+        )
     score = None
     if test is not None and evaluate_epsilon is not None:
         score = NoisyScore(test.n_rows, evaluate_epsilon, classes=schema.target.bounds is None)
@@ -268,7 +316,17 @@ def fit_table(
         cost = priced(score, estimator.plan_.gradients)
         source = _randomness(seed, safe_noise)
         evaluation = score.of(found.estimator, features, targets, cost, source)
-    return Release(found, estimator.certificate_, estimator.plan_, evaluation, told)
+    return Release(
+        found,
+        estimator.certificate_,
+        estimator.plan_,
+        evaluation,
+        told,
+        checkpoints=()
+        if checkpoints is None
+        else tuple(released_model(kind, schema, one) for one in estimator.staged_models()),
+        public_scores=() if public_validation is None else tuple(estimator.validation_scores_),
+    )
 
 
 def _fitted(

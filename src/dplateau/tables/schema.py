@@ -71,6 +71,24 @@ class Numeric:
 
 
 @dataclass(frozen=True)
+class Nonnegative:
+    """Numbers that are never negative, cut to [0, high] and mapped to [0, 1]: zeros stay zeros."""
+
+    high: float
+    missing: str | float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what a range from 0 to high would refuse."""
+        same = Numeric(0.0, self.high, self.missing)
+        checks.put(self, "high", same.high)
+        checks.put(self, "missing", same.missing)
+
+    def labels(self, name: str) -> list[str]:
+        """Return a name for each feature that the column becomes."""
+        return [name, *_indicator(name, self.missing)]
+
+
+@dataclass(frozen=True)
 class Day:
     """Dates (1999-12-31), cut to [low, high] and mapped to [-1, 1]."""
 
@@ -161,16 +179,17 @@ class Ignored:
         return []
 
 
-Column = Numeric | Day | Boolean | Categories | Hashed | Ignored
+Column = Numeric | Nonnegative | Day | Boolean | Categories | Hashed | Ignored
 KINDS: dict[str, type[Column]] = {
     "numeric": Numeric,
+    "nonnegative": Nonnegative,
     "date": Day,
     "boolean": Boolean,
     "categories": Categories,
     "hashed": Hashed,
     "ignored": Ignored,
 }
-Range = TypeVar("Range", Numeric, Day)
+Range = TypeVar("Range", Numeric, Nonnegative, Day)
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 
@@ -482,6 +501,8 @@ def _column(found: Any, missing: Any) -> Column:
         raise InvalidInput(f"kind = {kind!r} has no field {unknown[0]!r}")
     if kind == "numeric":
         return _range(Numeric, stated)
+    if kind == "nonnegative":
+        return _range(Nonnegative, stated)
     if kind == "date":
         return _range(Day, stated)
     if kind == "categories":
@@ -490,9 +511,11 @@ def _column(found: Any, missing: Any) -> Column:
 
 
 def _range(kind: type[Range], stated: Declared) -> Range:
-    if UNKNOWN in (stated.get("low", UNKNOWN), stated.get("high", UNKNOWN)):
+    ends = ("high",) if kind is Nonnegative else ("low", "high")
+    if any(stated.get(end, UNKNOWN) == UNKNOWN for end in ends):
+        option = "--nonnegative COLUMN=HIGH" if kind is Nonnegative else "--bounds COLUMN=LOW:HIGH"
         raise InvalidInput(
-            "no public range is known: state low and high (--bounds COLUMN=LOW:HIGH) from what is "
+            f"no public range is known: state {' and '.join(ends)} ({option}) from what is "
             "known about it, never from these data, or leave it out (kind = 'ignored', --ignore)"
         )
     return kind(**stated)
@@ -508,12 +531,13 @@ def draft(types: Mapping[str, CellKind], target: str, *, data: str = "the file")
         raise InvalidInput(f"{data} has no column {target!r}; it has {', '.join(map(repr, types))}")
     lines = [
         "# What is publicly known about the table. Fill in every '?' from general knowledge,",
-        "# never by looking at the private data. Kinds: numeric (low, high), date (low, high),",
-        "# boolean, categories (categories), hashed (buckets), ignored.",
+        "# never by looking at the private data. Kinds: numeric (low, high), nonnegative (high;",
+        "# for amounts and counts, whose zero means none), date (low, high), boolean, categories",
+        "# (categories), hashed (buckets), ignored.",
         "",
         "# Most rows of one person; the privacy of all of them together is what is protected.",
         "max_records_per_person = 1",
-        "# What missing cells count as, here or in a column: 'zero' (the middle of the range, no",
+        "# What missing cells count as, here or in a column: 'zero' (the middle of a range, no",
         "# category), 'indicator' (zero, and one more feature), or a value that is public.",
         "# Without it they are refused.",
         f"# missing = '{INDICATOR}'",

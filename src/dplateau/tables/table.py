@@ -30,6 +30,7 @@ from dplateau.tables.schema import (
     Day,
     Hashed,
     Ignored,
+    Nonnegative,
     Numeric,
     Schema,
 )
@@ -333,8 +334,9 @@ def written(columns: Mapping[str, Sequence[Any]], suffix: str) -> bytes:
 def encode_features(table: Table, schema: Schema) -> FloatArray:
     """Return one row of features for each row of the table.
 
-    Numbers and dates are cut to their public range and mapped to [-1, 1]; a category becomes a one
-    among zeros. A row's features depend on that row and the schema alone.
+    Numbers and dates are cut to their public range and mapped to [-1, 1], or to [0, 1] if they are
+    never negative; a category becomes a one among zeros. A row's features depend on that row and
+    the schema alone.
     """
     parts = [
         _encoded(table, name, column)
@@ -350,6 +352,9 @@ def _encoded(table: Table, name: str, column: Column) -> FloatArray:
     match column:
         case Numeric(low, high, missing):
             return _scaled(table, name, _numbers(table, name), low, high, missing)
+        case Nonnegative(high, missing):
+            filled, left = _filled(_numbers(table, name), missing)
+            return _with_missing(table, name, np.clip(filled, 0, high)[:, None] / high, left)
         case Day(low, high, missing):
             as_number: Any = missing
             if missing is not None and missing not in (ZERO, INDICATOR):
@@ -379,11 +384,16 @@ def _encoded(table: Table, name: str, column: Column) -> FloatArray:
 def _scaled(
     table: Table, name: str, values: FloatArray, low: float, high: float, missing: Any
 ) -> FloatArray:
-    if missing not in (None, ZERO, INDICATOR):
-        values = np.where(np.isnan(values), missing, values)
-        missing = None
-    mapped = 2 * (np.clip(values, low, high) - low) / (high - low) - 1
-    return _with_missing(table, name, mapped[:, None], missing)
+    filled, left = _filled(values, missing)
+    mapped = 2 * (np.clip(filled, low, high) - low) / (high - low) - 1
+    return _with_missing(table, name, mapped[:, None], left)
+
+
+def _filled(values: FloatArray, missing: Any) -> tuple[FloatArray, Any]:
+    """Return the numbers with a public value where one is declared, and what is left to say."""
+    if missing in (None, ZERO, INDICATOR):
+        return values, missing
+    return np.where(np.isnan(values), missing, values), None
 
 
 def _with_missing(table: Table, name: str, values: FloatArray, missing: Any) -> FloatArray:

@@ -80,7 +80,8 @@ def _bracket(excess: Curve, guess: float) -> tuple[Precise, Precise]:
     """Return points on both sides of the root, close together if the guess is good."""
     here, step = MP.mpf(guess), MP.mpf(1) / 10**7
     rises = excess(here) > 0
-    while MP.mpf(10) ** -300 < here < MP.mpf(10) ** 300:
+    # Fifty digits do not resolve the arguments of tails beyond.
+    while MP.mpf(10) ** -300 < here < MP.mpf(10) ** 60:
         there = here * (1 + step) if rises else here / (1 + step)
         if (excess(there) > 0) != rises:
             return (here, there) if rises else (there, here)
