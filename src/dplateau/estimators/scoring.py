@@ -281,7 +281,11 @@ def _score_of(model: PrivateClassifier, features: Any, truth: IntArray) -> Float
 
 
 def _shift_of(model: PrivateClassifier) -> float | None:
-    return 0.0 if isinstance(model, PrivateLogisticRegression) else None
+    """Return what two classes' scores add to the log-odds; None if there are no log-odds."""
+    if not isinstance(model, PrivateLogisticRegression):
+        return None
+    shift = model.decision_shift_
+    return 0.0 if shift is None else float(shift[1] - shift[0])
 
 
 def _squared_errors(model: Any, features: Any, targets: Any) -> FloatArray:
