@@ -231,17 +231,23 @@ QUIET = 0.2
 def machine_line(found: dict[str, Found]) -> str:
     """Say on what the numbers were measured, and what else went on there."""
     measured = [family["machine"] for name, family in found.items() if name != "utility"]
-    one, busy = measured[0], [where["others"] for where in measured]
+    one = measured[0]
     said = (
         f"{OURS} {one['dplateau']}, Python {one['python']}, NumPy {one['numpy']}, "
         f"{one['processors']} processors"
     )
-    if max(busy) <= QUIET:
+    loads = [where["load"] for where in measured if "load" in where]
+    busy = [where["others"] for where in measured if "others" in where]
+    if not loads and max(busy) <= QUIET:
         minutes = sum(where["seconds"] for where in measured) / 60
         return f"{said}, otherwise idle; {minutes:.0f} minutes in all.\n"
+    # Earlier files hold the load average when a family began instead.
+    shared = [f"load {min(loads):g} to {max(loads):g} when families began"] if loads else []
+    if busy:
+        shared.append(f"other work kept {min(busy):.1f} to {max(busy):.1f} of them busy")
     return (
-        f"{said}, of which other work kept {min(busy):.1f} to {max(busy):.1f} busy: seconds on the "
-        "clock are longer than on a quiet machine, for everybody.\n"
+        f"{said}, shared with other work ({'; '.join(shared)}): seconds on the clock are longer "
+        "than on a quiet machine, for everybody.\n"
     )
 
 

