@@ -13,7 +13,8 @@
 #   make bench     timings of the accountant, of training and of sampling
 #   make bench-utility   accuracy at equal privacy beside tuned peers (goes on where it stopped)
 #   make bench-peers   environments for the libraries that we are measured beside
-#   make scoreboard    measure us and the peers, and write docs/scoreboard.md (QUICK=1: only try it)
+#   make scoreboard    measure us and the peers, and write docs/scoreboard.md (QUICK=1: only try it;
+#                      ONLY=tightness,utility: those families alone)
 #   make lock      resolve the dependencies again and rewrite locks/
 #   make clean     delete the environments and everything that was built
 #
@@ -124,9 +125,9 @@ bench-peers: $(PEERS:%=.venv-peers-%/bin/python)
 
 scoreboard: $(RUN) bench-peers
 ifdef QUICK
-	$(BIN)/python benchmarks/scoreboard.py --quick --results build/scoreboard
+	$(BIN)/python benchmarks/scoreboard.py --quick --results build/scoreboard $(if $(ONLY),--only $(ONLY))
 else
-	$(BIN)/python benchmarks/scoreboard.py
+	$(BIN)/python benchmarks/scoreboard.py $(if $(ONLY),--only $(ONLY))
 	$(BIN)/python benchmarks/scoreboard_page.py
 endif
 

@@ -19,17 +19,18 @@ import numpy as np
 
 from dplateau import Ball, Box, LossGeometry, ProjectedLangevin, certify_mixing, tv_over_steps
 from dplateau.algorithms import Domain, Run
-from dplateau.ground.types import FloatArray
+from dplateau.ground.types import FloatArray, IntArray
 from dplateau.sampling import theorem_4_2
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
-from mixing_truth import extreme_nodes, grid_chain
+from mixing_truth import GridChain, extreme_nodes, grid_chain
 
 LEVEL = 0.01
 # Truths below this are rounding errors, and chains longer than this are not followed.
 ROUNDING, MOST_STEPS = 1e-9, 4000
 INTERVAL = Box(-1.0, 1.0)
 SQUARE = Box([-0.7, -0.7], [0.7, 0.7])
+EDGE = Box(-0.5, 0.5)
 
 
 @dataclass(frozen=True)
@@ -43,16 +44,28 @@ class Case:
     gradient: Callable[[FloatArray], FloatArray]
     corners: tuple[float, ...] = ()
     panels: tuple[int, int] = (20, 40)
+    copies: int = 1
 
     @property
     def run(self) -> Run:
-        """The chain."""
+        """The chain; of a product, with all of its coordinates."""
+        body = self.body
+        if isinstance(body, Box) and self.copies > 1:
+            body = Box(np.repeat(body.lower, self.copies), np.repeat(body.upper, self.copies))
+        return self._run_on(body)
+
+    @property
+    def one(self) -> Run:
+        """One coordinate's chain."""
+        return self._run_on(self.body)
+
+    def _run_on(self, body: Domain) -> Run:
         return ProjectedLangevin(
             steps=1,
             learning_rate=self.learning_rate,
-            domain=self.body,
+            domain=body,
             loss=self.loss,
-            dimension=None if isinstance(self.body, Box) else 2,
+            dimension=None if isinstance(body, Box) else 2,
             release="last",
         )
 
@@ -96,6 +109,16 @@ def waves(x: FloatArray) -> FloatArray:
     return 3 * x - 2 * np.sin(3 * x)
 
 
+def posterior(x: FloatArray) -> FloatArray:
+    """Gradient of 6 log(1 + e^-x) + 2 log(1 + e^x): six records of one class, two of the other."""
+    return (2 * np.exp(x) - 6) / (1 + np.exp(x))
+
+
+def well_and_bowl(x: FloatArray) -> FloatArray:
+    """Gradient of a double well in the first coordinate and 2 x^2 in the second."""
+    return np.stack([wells(x[:, 0]), 4 * x[:, 1]], axis=1)
+
+
 CASES = (
     Case("uniform", INTERVAL, 0.02, geometry(smoothness=1e-9), flat),
     Case("uniform", INTERVAL, 0.002, geometry(smoothness=1e-9), flat, panels=(30, 60)),
@@ -131,7 +154,42 @@ CASES = (
         geometry(convex=False, smoothness=9.0, dissipativity=(8 / 3, 1.5)),
         waves,
     ),
+    Case("5 x", INTERVAL, 0.02, geometry(lipschitz=5.0, smoothness=1e-9), lambda x: 0 * x + 5),
+    Case("x^4", INTERVAL, 0.02, geometry(smoothness=12.0), lambda x: 4 * x**3),
+    Case(
+        "Gaussian x^2 / 2",
+        INTERVAL,
+        0.02,
+        geometry(smoothness=1.0, strong_convexity=1.0),
+        lambda x: x,
+    ),
+    Case("logistic posterior", Box(-3.0, 3.0), 0.1, geometry(smoothness=2.0), posterior),
+    Case("logistic posterior", INTERVAL, 0.02, geometry(smoothness=2.0), posterior),
+    Case(
+        "Gaussian 2 x^2",
+        INTERVAL,
+        0.002,
+        geometry(smoothness=4.0, strong_convexity=4.0),
+        lambda x: 4 * x,
+        panels=(30, 60),
+    ),
     Case("uniform", SQUARE, 0.02, geometry(smoothness=1e-9), flat, panels=(3, 4)),
+    Case(
+        "x_1^2 + 4 x_2^2",
+        SQUARE,
+        0.02,
+        geometry(smoothness=8.0, strong_convexity=2.0),
+        lambda x: x * np.array([2.0, 8.0]),
+        panels=(3, 4),
+    ),
+    Case(
+        "double well and bowl",
+        SQUARE,
+        0.02,
+        geometry(convex=False, smoothness=4.0),
+        well_and_bowl,
+        panels=(3, 4),
+    ),
     Case("uniform", Ball(1.0), 0.02, geometry(smoothness=1e-9), flat, panels=(3, 4)),
     Case(
         "Gaussian |x|^2",
@@ -150,7 +208,67 @@ CASES = (
         (0.0,),
         (4, 6),
     ),
+    Case("uniform", EDGE, 0.02, geometry(smoothness=1e-9), flat, panels=(4, 6), copies=3),
+    Case(
+        "Gaussian 2 |x|^2",
+        EDGE,
+        0.02,
+        geometry(smoothness=4.0, strong_convexity=4.0),
+        lambda x: 4 * x,
+        panels=(4, 6),
+        copies=3,
+    ),
+    Case(
+        "|x_1| + |x_2| + |x_3|",
+        EDGE,
+        0.02,
+        geometry(lipschitz=math.sqrt(3)),
+        lambda x: np.sign(x),
+        (0.0,),
+        (4, 6),
+        copies=3,
+    ),
 )
+
+
+class ProductChain:
+    """Independent coordinates that all start at the same place, as laws of one of them."""
+
+    def __init__(self, one: GridChain, copies: int) -> None:
+        self.one, self.copies = one, copies
+
+    def _apart(self, laws: FloatArray) -> float:
+        """Return the largest total variation between two of the joint laws."""
+        joint = laws
+        for _ in range(self.copies - 1):
+            joint = (joint[:, :, None] * laws[:, None, :]).reshape(len(laws), -1)
+        return float(max(np.abs(joint - law).sum(axis=1).max() for law in joint) / 2)
+
+    def apart(self, steps: IntArray, starts: IntArray) -> tuple[FloatArray, ...]:
+        """Return worst total variations after each number of steps (which must rise)."""
+        laws, done, found = np.eye(len(self.one.kernel))[starts], 0, []
+        for count in steps:
+            while done < count:
+                laws, done = laws @ self.one.kernel, done + 1
+            found.append(self._apart(laws))
+        return (np.array(found),)
+
+    def first_below(self, level: float, starts: IntArray, most: int) -> int:
+        """Return the first number of steps after which all starts are within ``level``."""
+        laws = np.eye(len(self.one.kernel))[starts]
+        for step in range(1, most + 1):
+            laws = laws @ self.one.kernel
+            if self._apart(laws) <= level:
+                return step
+        return most + 1
+
+
+def chain_of(case: Case, panels: int) -> tuple[GridChain | ProductChain, IntArray]:
+    """Return the exact chain and the starts to compare."""
+    one = grid_chain(case.one, case.gradient, panels=panels, corners=case.corners)
+    if case.copies == 1:
+        return one, extreme_nodes(one, 8)
+    return ProductChain(one, case.copies), extreme_nodes(one, 3)
 
 
 def examine(case: Case) -> Finding:
@@ -158,18 +276,14 @@ def examine(case: Case) -> Finding:
     last = min(certificate.steps, MOST_STEPS)
     steps = np.unique(np.geomspace(1, last, 25).round().astype(np.int64))
     claims = tv_over_steps(case.run, steps)
-    coarse, fine = (
-        grid_chain(case.run, case.gradient, panels=panels, corners=case.corners)
-        for panels in case.panels
-    )
-    truths, _ = fine.apart(steps, extreme_nodes(fine, 8))
-    others, _ = coarse.apart(steps, extreme_nodes(coarse, 8))
+    (coarse, their_starts), (fine, starts) = (chain_of(case, panels) for panels in case.panels)
+    truths, others = fine.apart(steps, starts)[0], coarse.apart(steps, their_starts)[0]
     seen = truths > ROUNDING
     return Finding(
         case=case,
         losses=certificate.witness["blocks"][0]["losses"],
         certified=certificate.steps,
-        truth=fine.first_below(LEVEL, extreme_nodes(fine, 8), last),
+        truth=fine.first_below(LEVEL, starts, last),
         published=theorem_4_2(case.run, LEVEL).steps,
         least_ratio=float(np.min(claims[seen] / truths[seen])),
         grid_error=float(np.max(np.abs(truths - others))),
@@ -177,21 +291,24 @@ def examine(case: Case) -> Finding:
     )
 
 
-def body_name(body: Domain) -> str:
-    if isinstance(body, Box):
+def body_name(case: Case) -> str:
+    """Return the body in words."""
+    if isinstance(case.body, Box):
         sides = " x ".join(
             f"[{low:g}, {high:g}]"
-            for low, high in zip(np.atleast_1d(body.lower), np.atleast_1d(body.upper), strict=True)
+            for low, high in zip(
+                np.atleast_1d(case.body.lower), np.atleast_1d(case.body.upper), strict=True
+            )
         )
-        return sides
-    return f"disc of radius {body.diameter / 2:g}"
+        return sides if case.copies == 1 else f"{sides}^{case.copies}"
+    return f"disc of radius {case.body.diameter / 2:g}"
 
 
 def rows(findings: list[Finding]) -> list[tuple[str, ...]]:
     return [
         (
             found.case.name,
-            body_name(found.case.body),
+            body_name(found.case),
             f"{found.case.learning_rate:g}",
             found.losses,
             str(found.truth),

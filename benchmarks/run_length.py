@@ -12,17 +12,35 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from utility import DELTA, SEEDS, Results, geometry_for, trained
-from utility_data import ROOT, data_folder, from_file
+from utility import SEEDS, Results
+from utility_data import ROOT, Data, data_folder, from_file
+from utility_peers import DELTA, model_for, with_constant
 
-from dplateau.algorithms import NoisySGD
+from dplateau.algorithms import LossGeometry, NoisySGD, Run
 from dplateau.certificates import calibrate
+from dplateau.engines import SeededRandomness, train
 
 EPSILON = 0.1
 EPOCHS = (3, 10, 30, 100, 300, 1000)
 RIDGE = 1e-3
 RESULTS = ROOT / "benchmarks" / "results" / "run_length.csv"
 METHODS = {"every iterate charged": "all", "only the last iterate leaves": "last"}
+
+
+def geometry_for(data: Data) -> LossGeometry:
+    """Return the constants of one record's loss."""
+    model = model_for(data)
+    return model.loss.geometry(model.feature_norm * (1 + 1e-6), model.clip)
+
+
+def accuracy(data: Data, run: Run, seed: int) -> float:
+    """Train a run and return its accuracy on the test rows."""
+    model = model_for(data)
+    rows = with_constant(data.rows, model.intercept)
+    weights = train(run, model.loss, rows, 2 * data.targets - 1, clip=model.clip,
+                    feature_norm=model.feature_norm * (1 + 1e-6),
+                    randomness=SeededRandomness(seed))  # fmt: skip
+    return data.score((with_constant(data.test_rows, model.intercept) @ weights)[:, None])[0]
 
 
 def main() -> None:
@@ -43,7 +61,7 @@ def main() -> None:
             if results.has(method=method, setting=setting):
                 continue
             found = calibrate(run.replace(release=release), EPSILON, DELTA).run
-            scores = [trained(data, found, seed)[0] for seed in SEEDS]
+            scores = [accuracy(data, found, seed) for seed in SEEDS]
             for seed, score in zip(SEEDS, scores, strict=True):
                 results.add(data=data.name, method=method, epsilon=EPSILON, seed=seed,
                             score=f"{score:.5f}", setting=setting)  # fmt: skip

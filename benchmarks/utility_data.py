@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,11 @@ from dplateau.tables import encode_features, encode_target, read_table
 from dplateau.tables.schema import completed
 
 ROOT = Path(__file__).resolve().parents[1]
+# The large data sets once more with so many records of theirs, and with all of their test rows.
+FEW_RECORDS = {
+    "adult": (500, 1000, 2000),
+    "casp_protein_regression": (500, 1000, 2000),
+}
 ADULT_LOW = (17.0, 0.0, 1.0, 0.0, 0.0, 1.0)
 ADULT_HIGH = (90.0, 1.5e6, 16.0, 1e5, 5e3, 99.0)
 CASP_LOW = (2000.0, 0.0, 0.0, 0.0, 3e5, 0.0, 0.0, 0.0, 15.0)
@@ -117,6 +122,14 @@ def from_file(folder: Path, name: str) -> Data:
     return Data(name, unit(rows), y.astype(int), unit(test), y_test.astype(int))
 
 
+def fewer(data: Data, n: int) -> Data:
+    """Keep n records, the same in every run."""
+    chosen = np.random.default_rng(0).permutation(len(data.targets))[:n]
+    return replace(
+        data, name=f"{data.name}_{n}", rows=data.rows[chosen], targets=data.targets[chosen]
+    )
+
+
 def split(name: str, rows: Any, targets: Any, *, regression: bool = False) -> Data:
     """Hold out a fifth, the same in every run."""
     order = np.random.default_rng(0).permutation(len(targets))
@@ -162,6 +175,10 @@ def data_sets(folder: Path) -> Iterator[tuple[str, Callable[[], Data]]]:
     for name in TABLES:
         if (folder / "tables" / f"{name}.csv").is_file():
             yield name, lambda name=name: from_table(folder, name)
+    for name, sizes in FEW_RECORDS.items():
+        if (folder / f"{name}.npz").is_file():
+            for n in sizes:
+                yield f"{name}_{n}", lambda name=name, n=n: fewer(from_file(folder, name), n)
     for name in ("casp_protein_regression", "adult", "imdb_hash4096", "mnist"):
         if (folder / f"{name}.npz").is_file():
             yield name, lambda name=name: from_file(folder, name)

@@ -5,14 +5,16 @@ python benchmarks/utility_page.py
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import run_length
-from utility import ADASSP, MOMENTUM, OBJECTIVE, PEERLIB, RESULTS, SGD, Results
+from utility import EPSILONS, RESULTS, Results, compared, standard_error
 from utility_data import ROOT
+from utility_peers import ADASSP, MOMENTUM, OBJECTIVE, PEERLIB, SGD
 
 PAGE = ROOT / "docs" / "utility.md"
 IMAGES = ROOT / "docs" / "images"
@@ -29,7 +31,15 @@ NAMES = {
     "ames_housing": "Ames, 2344 x 1386 (R squared)",
     "diabetes": "diabetes, 354 x 10 (R squared)",
 }
-EPSILONS = (0.1, 1.0, 8.0)
+FEW = {
+    "adult_2000": "Adult, 2000 records",
+    "adult_1000": "Adult, 1000 records",
+    "adult_500": "Adult, 500 records",
+    "casp_protein_regression_2000": "CASP, 2000 records (R squared)",
+    "casp_protein_regression_1000": "CASP, 1000 records (R squared)",
+    "casp_protein_regression_500": "CASP, 500 records (R squared)",
+}
+SHOWN, BETWEEN = (0.1, 1.0, 8.0), (0.5, 2.0, 4.0)
 # Colors that remain distinct for color-blind readers (Okabe and Ito), and a marker for print.
 STYLES = {
     "ours": ("dplateau, no tuning", "#0072B2", "o"),
@@ -41,64 +51,55 @@ STYLES = {
 }
 
 
-def error(scores: list[float]) -> float:
-    """Return the standard error of the mean."""
-    return float(np.std(scores, ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else 0.0
-
-
-def cell(scores: list[float], best: float, *, old: bool) -> str:
+def cell(scores: list[float], best: float) -> str:
     if not scores:
         return ""
     mean = float(np.mean(scores))
     shown = f"**{mean:.3f}**" if mean == best else f"{mean:.3f}"
-    return f"{shown} ± {error(scores):.3f}" + (" †" if old else "")
+    return f"{shown} ± {standard_error(scores):.3f}"
 
 
-def verdict(ours: list[float], others: list[list[float]]) -> str:
+def verdict(results: Results, data: str, epsilon: float) -> str:
     """Return how far ours is from the best of the others, and whether that is beyond chance."""
-    if not others:
+    found = compared(results, data, epsilon)
+    if found is None:
         return "no peer yet"
-    best = max(others, key=np.mean)
-    gap = float(np.mean(ours) - np.mean(best))
-    beyond = abs(gap) > np.hypot(error(ours), error(best))
-    return f"{100 * gap:+.1f}" + (" **peer ahead**" if beyond and gap < 0 else "")
+    return f"{100 * found.gap:+.1f}" + (" **peer ahead**" if found.peer_ahead else "")
 
 
-def table(results: Results) -> str:
+def table(results: Results, names: dict[str, str], epsilons: tuple[float, ...]) -> str:
     heads = ["data", "epsilon", *(title for title, _, _ in STYLES.values()), "difference"]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
-    for data, title in NAMES.items():
+    for data, title in names.items():
         free = results.scores(data, "not private", "")[0]
-        for epsilon in EPSILONS:
+        for epsilon in epsilons:
             found = {method: results.scores(data, method, epsilon) for method in STYLES}
+            if not found["ours"]:
+                continue
             best = max(float(np.mean(scores)) for scores in found.values() if scores)
-            cells = [
-                cell(scores, best, old=results.is_old(data, method, epsilon))
-                for method, scores in found.items()
-            ]
-            name = f"{title}; not private {free:.3f}" if epsilon == EPSILONS[0] else ""
-            others = [scores for method, scores in found.items() if method != "ours" and scores]
-            row = [name, f"{epsilon:g}", *cells, verdict(found["ours"], others)]
+            cells = [cell(scores, best) for scores in found.values()]
+            name = f"{title}; not private {free:.3f}" if epsilon == epsilons[0] else ""
+            row = [name, f"{epsilon:g}", *cells, verdict(results, data, epsilon)]
             lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
 
 
 def summary(results: Results) -> str:
     """Return in how many cells a peer is ahead, and where beyond chance."""
-    compared, ahead, behind = 0, 0, []
-    for data, title in NAMES.items():
-        for epsilon in EPSILONS:
-            found = [results.scores(data, method, epsilon) for method in STYLES]
-            others = [scores for scores in found[1:] if scores]
-            if others:
-                compared += 1
-                ahead += verdict(found[0], others).startswith("+")
-                if "peer" in verdict(found[0], others):
-                    behind.append(f"{title.partition(',')[0]} at {epsilon:g}")
-    where = "in none" if not behind else f"in {len(behind)}: {', '.join(behind)}"
+    pairs = list(itertools.product({**NAMES, **FEW}.items(), EPSILONS))
+    found = [(title, e, compared(results, data, e)) for (data, title), e in pairs]
+    known = [(title, e, one) for title, e, one in found if one is not None]
+    ahead = sum(one.gap > 0 for _, _, one in known)
+    behind = [
+        f"{title.removesuffix(' (R squared)') if 'records' in title else title.partition(',')[0]}"
+        f" at {epsilon:g} ({100 * one.gap:+.1f}, {one.best.removesuffix(', tuned')})"
+        for title, epsilon, one in known
+        if one.peer_ahead
+    ]
+    where = "in none" if not behind else f"in {len(behind)}: {'; '.join(behind)}"
     return (
-        f"Ours is ahead in {ahead} of {compared} cells that have a peer; a peer is ahead beyond "
-        f"the standard error {where}.\n"
+        f"Over all data sets, numbers of records and epsilons, ours is ahead in {ahead} of "
+        f"{len(known)} cells; a peer is ahead beyond the standard error {where}.\n"
     )
 
 
@@ -107,13 +108,13 @@ def ranking(results: Results) -> str:
     heads = ["data", "epsilon", "AUC", "best AUC of a peer", "seconds of a fit"]
     lines = ["| " + " | ".join(heads) + " |", "|---|" + "---:|" * (len(heads) - 1)]
     for data, title in NAMES.items():
-        for epsilon in EPSILONS:
+        for epsilon in SHOWN:
             own = results.values(data, "ours", epsilon, "auc")
             peers = [results.values(data, method, epsilon, "auc") for method in STYLES]
             best = [float(np.mean(one)) for one in peers[1:] if one]
             seconds = np.median(results.values(data, "ours", epsilon, "seconds"))
             row = [
-                title.partition(",")[0] if epsilon == EPSILONS[0] else "",
+                title.partition(",")[0] if epsilon == SHOWN[0] else "",
                 f"{epsilon:g}",
                 f"{np.mean(own):.3f}" if own else "",
                 f"{max(best):.3f}" if best and own else "",
@@ -121,6 +122,20 @@ def ranking(results: Results) -> str:
             ]
             lines.append("| " + " | ".join(row) + " |")
     return "\n".join(lines) + "\n"
+
+
+def filled(text: str, results: Results) -> str:
+    """Return the page with its tables made anew."""
+    before, rest = text.split(START)
+    _, after = rest.split(END)
+    parts = {
+        "": table(results, NAMES, SHOWN),
+        "## Few records\n\n": table(results, FEW, SHOWN),
+        "## Ranking, and time\n\n": ranking(results),
+        "## Epsilons between\n\n": table(results, {**NAMES, **FEW}, BETWEEN),
+    }
+    tables = [summary(results), *(title + part for title, part in parts.items())]
+    return before + START + "\n" + "\n".join(tables) + "\n" + END + after
 
 
 def utility_picture(results: Results, path: Path) -> None:
@@ -134,7 +149,7 @@ def utility_picture(results: Results, path: Path) -> None:
             if not found:
                 continue
             means = [np.mean(scores) for scores in found.values()]
-            errors = [error(scores) for scores in found.values()]
+            errors = [standard_error(scores) for scores in found.values()]
             shown[label] = axes.errorbar(list(found), means, errors, color=color, marker=marker,
                                          markersize=4, linewidth=1.4, capsize=2)  # fmt: skip
             if method in ("ours", MOMENTUM, SGD):
@@ -142,7 +157,8 @@ def utility_picture(results: Results, path: Path) -> None:
         free = results.scores(data, "not private", "")[0]
         shown["not private, a line"] = axes.axhline(free, color="0.4", linestyle=":", linewidth=1)
         # Peers that fall far below would flatten all other curves.
-        highest = max(free, *(float(np.mean(results.scores(data, "ours", e))) for e in EPSILONS))
+        own = [results.scores(data, "ours", epsilon) for epsilon in EPSILONS]
+        highest = max(free, *(float(np.mean(scores)) for scores in own if scores))
         lowest = max(lowest, free - 0.6)
         room = 0.15 * (highest - lowest)
         axes.set_ylim(lowest - room, highest + room)
@@ -190,10 +206,7 @@ def main() -> None:
     utility_picture(results, IMAGES / "utility.png")
     planned = float(np.mean(results.scores("adult", "ours", run_length.EPSILON)))
     length_picture(Results(run_length.RESULTS), planned, IMAGES / "run-length.png")
-    before, rest = PAGE.read_text().split(START)
-    _, after = rest.split(END)
-    tables = "\n".join([table(results), summary(results), ranking(results)])
-    PAGE.write_text(before + START + "\n" + tables + "\n" + END + after)
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

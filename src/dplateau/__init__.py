@@ -18,7 +18,7 @@ __version__ = VERSION
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 if find_spec("sklearn") is None:
     # A star takes what is there: these say which extra they need when they are asked for by name.
-    __all__ = [name for name in __all__ if not name.startswith("Private")]
+    __all__ = [name for name in __all__ if not name.startswith(("Private", "noisy_"))]
 
 
 def _page_of(result: Shown) -> str:

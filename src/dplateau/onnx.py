@@ -18,6 +18,7 @@ from dplateau.errors import InvalidInput, MissingExtra
 from dplateau.estimators import PrivateLogisticRegression
 from dplateau.estimators.base import PrivateLinearModel
 from dplateau.estimators.models import PrivateClassifier, PrivateRegressor
+from dplateau.estimators.probabilities import Widening
 from dplateau.estimators.rows import RowMap
 from dplateau.ground import VERSION
 from dplateau.ground.types import FloatArray
@@ -75,16 +76,21 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
         raise InvalidInput(f"this {type(model).__name__} is not fitted; call fit first")
     graph, width = _Graph(), model.n_features_in_
     coef, intercept = model.by_score()
-    scores = _scores(graph, model.row_map_, coef, intercept)
+    scores, norms = _scores(graph, model.row_map_, coef, intercept)
     outputs = {}
     if isinstance(model, PrivateClassifier):
         graph.add("Identity", scores, name="scores")
         outputs["scores"] = (TensorProto.DOUBLE, [None, len(coef)])
+        deciding = scores
         if isinstance(model, PrivateLogisticRegression):
-            _probabilities(graph, scores, len(coef))
+            odds = _log_odds(graph, scores, norms, len(coef), model.widening_)
+            _probabilities(graph, odds, len(coef))
             outputs["probabilities"] = (TensorProto.DOUBLE, [None, len(model.classes_)])
+            if (shift := model.decision_shift_) is not None:
+                moved = shift[None] if len(coef) > 1 else np.array([shift[1] - shift[0]])
+                deciding = graph.add("Add", odds, moved)
         classes = _plain(model.classes_)
-        _label(graph, scores, len(coef), classes)
+        _label(graph, deciding, len(coef), classes)
         text = classes.dtype == object
         outputs["label"] = (TensorProto.STRING if text else TensorProto.INT64, [None])
     else:
@@ -114,8 +120,10 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
     return whole
 
 
-def _scores(graph: _Graph, rows: RowMap, coef: FloatArray, intercept: FloatArray) -> str:
-    """Score rows as :meth:`RowMap.scores` does, from coefficients in original units."""
+def _scores(
+    graph: _Graph, rows: RowMap, coef: FloatArray, intercept: FloatArray
+) -> tuple[str, str]:
+    """Score rows as :meth:`RowMap.scores` does, and measure them as :meth:`RowMap.norms` does."""
     cut = mapped = "rows"
     if rows.columns is not None:
         cut = graph.add("Min", graph.add("Max", cut, rows.columns.low), rows.columns.high)
@@ -126,9 +134,11 @@ def _scores(graph: _Graph, rows: RowMap, coef: FloatArray, intercept: FloatArray
     scores = graph.add("MatMul", scaled, np.ascontiguousarray(coef.T))
     rest = graph.add("Mul", graph.add("Sub", np.ones(1), shares), at_centre[None])
     scores = graph.add("Add", graph.add("Add", scores, rest), intercept)
-    if not rows.whitening:
-        return scores
     turned = graph.add("Mul", mapped, shares)
+    if not rows.whitening:
+        squares = graph.add("ReduceSumSquare", turned, axes=[1], keepdims=1)
+        whole = graph.add("Add", squares, np.array([rows.intercept**2]))
+        return scores, graph.add("Sqrt", whole)
     if rows.intercept:
         ones = graph.add("Div", shares, shares)
         turned = graph.add("Concat", turned, graph.add("Mul", ones, [rows.intercept]), axis=1)
@@ -136,17 +146,41 @@ def _scores(graph: _Graph, rows: RowMap, coef: FloatArray, intercept: FloatArray
         turned = graph.add("MatMul", turned, one.matrix)
         each = _shares(graph, turned, 1.0)
         turned, scores = graph.add("Mul", turned, each), graph.add("Mul", scores, each)
+    norms = graph.add("ReduceL2", turned, axes=[1], keepdims=1)
     if rows.bend is None:
-        return scores
+        return scores, norms
     before = _shares(graph, turned, rows.bend)
     parts = graph.add("Concat", before, graph.add("Sub", np.ones(1), before), axis=1)
-    return graph.add("ReduceSum", graph.add("Mul", scores, parts), np.array([1]), keepdims=1)
+    bent = graph.add("ReduceSum", graph.add("Mul", scores, parts), np.array([1]), keepdims=1)
+    return bent, norms
 
 
 def _shares(graph: _Graph, rows: str, norm: float) -> str:
     """Return norm / max(|x|, norm) for every row, as a column."""
     lengths = graph.add("ReduceL2", rows, axes=[1], keepdims=1)
     return graph.add("Div", np.array([norm]), graph.add("Max", lengths, np.array([norm])))
+
+
+def _log_odds(graph: _Graph, scores: str, norms: str, count: int, by: Widening) -> str:
+    """Do what :class:`Widening` does to scores."""
+    squares = graph.add("Mul", norms, norms)
+    noise = (2 if count > 1 else 1) * np.pi / 8 * by.variance
+    width = graph.add("Mul", squares, np.array([noise]))
+    width = graph.add("Sqrt", graph.add("Add", width, np.array([by.learned**2])))
+    if count > 1:
+        return graph.add("Div", scores, graph.add("Max", width, np.ones(1)))
+    size = rest = graph.add("Abs", scores)
+    if np.isfinite(by.clip):
+        # Rows without any length are cut nowhere.
+        length = graph.add("Max", norms, np.array([1e-300]))
+        cut = graph.add("Max", graph.add("Div", np.array([by.clip]), length), np.array([0.5]))
+        above = graph.add("Log", graph.add("Min", cut, np.ones(1)))
+        one_more = graph.add("Add", np.ones(1), graph.add("Exp", graph.add("Neg", size)))
+        below = graph.add("Log", one_more)
+        off = graph.add("Min", graph.add("Add", above, below), np.zeros(1))
+        rest = graph.add("Add", size, off)
+    found = graph.add("Min", size, graph.add("Div", rest, width))
+    return graph.add("Mul", graph.add("Sign", scores), found)
 
 
 def _probabilities(graph: _Graph, scores: str, count: int) -> None:

@@ -64,6 +64,22 @@ def test_classifiers(kind: Any, options: dict[str, Any], names: list[Any]) -> No
         np.testing.assert_allclose(found["probabilities"], model.predict_proba(NEW), atol=1e-12)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 2.0])
+@pytest.mark.parametrize("names", [["no", "yes"], [3, 5, 9]], ids=str)
+def test_decisions_for_another_prior(names: list[Any], epsilon: float) -> None:
+    """Labels move, scores and widened probabilities are those of the library."""
+    prior = dict(zip(names, [0.7, 0.2, 0.1] if len(names) > 2 else [0.8, 0.2], strict=True))
+    asked = {"classes": names, "feature_bounds": BOUNDS, "class_weight": {names[-1]: 2.0}}
+    model = PrivateLogisticRegression(
+        epsilon=epsilon, class_prior=prior, decision_prior="balanced", **asked
+    ).fit(ROWS, thirds(names))
+    found = served(model)
+    assert found["label"].tolist() == model.predict(NEW).tolist()
+    np.testing.assert_allclose(found["probabilities"], model.predict_proba(NEW), atol=1e-12)
+    model.decision_shift_ = None
+    assert found["label"].tolist() != model.predict(NEW).tolist()
+
+
 def test_whitened_models() -> None:
     """Rows turned by noisy moments: the graph shortens them as the library does."""
     rows = np.random.default_rng(2).normal(size=(20000, 6)) @ np.diag([5, 3, 1, 0.3, 0.1, 0.05])

@@ -9,7 +9,7 @@ import pytest
 from dplateau import LossGeometry, NoisySGD
 from dplateau.algorithms import Run
 from dplateau.bounds.step_maps import batch_cap, cap_of, exceedance, shortfall
-from dplateau.verify.facts import binomial_tail
+from dplateau.verify.precise import binomial_tail
 
 DELTA = 1e-5
 

@@ -9,6 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from dplateau import InvalidInput, PrivateLinearSVC, PrivateLogisticRegression, plan
+from dplateau.estimators.probabilities import Widening
 from dplateau.losses import ClassWeighted
 
 pytestmark = [
@@ -118,3 +119,57 @@ def test_what_are_no_public_weights_is_refused() -> None:
         model = PrivateLogisticRegression(classes=["no", "yes"], class_weight=weights, **BOUNDS)
         with pytest.raises(InvalidInput, match=said):
             model.fit(rows, labels)
+
+
+def test_probabilities_are_monotone_and_between_the_scores_and_a_half() -> None:
+    scores = np.linspace(-9, 9, 723)
+    for by in (Widening(), Widening(0.6, 0.8, 0.7), Widening(0.6, 0.1, 0.0), Widening(0.3, 1.0, 2)):
+        for norm in (0.0, 0.4, 1.0, 3.0):
+            found = by.two(scores, np.full(scores.size, norm))
+            assert np.all(np.diff(found) >= -1e-12)
+            assert np.all(np.abs(found) <= np.abs(scores))
+            assert np.all(found * scores >= -1e-12)
+    several = Widening(0.8, 0.9, 0.5).several(scores.reshape(-1, 3), np.ones(241))
+    assert np.all(np.abs(several) <= np.abs(scores.reshape(-1, 3)))
+    assert np.array_equal(Widening().two(scores, np.ones(723)), scores)
+
+
+def test_undoing_the_cut_finds_the_probability_that_the_cut_loss_stands_still_at() -> None:
+    chance, cut = 0.9, 0.6
+    grid = np.linspace(0, 6, 200_001)
+    sigma = 1 / (1 + np.exp(-grid))
+    push = (1 - chance) * np.minimum(sigma, cut) - chance * np.minimum(1 - sigma, cut)
+    still = grid[np.argmin(np.abs(push))]
+    found = Widening(clip=cut).two(np.array([still]), np.ones(1))
+    assert 1 / (1 + np.exp(-found[0])) == pytest.approx(chance, abs=1e-4)
+
+
+def test_a_public_prior_moves_the_threshold_and_nothing_else() -> None:
+    rows, labels = rare()
+    asked = {"classes": ["no", "yes"], "random_state": 1, "epsilon": 5.0, **BOUNDS}
+    plain = PrivateLogisticRegression(**asked).fit(rows, labels)
+    prior = {"yes": 0.1}
+    moved = PrivateLogisticRegression(**asked, class_prior=prior, decision_prior="balanced").fit(
+        rows, labels
+    )
+    assert np.array_equal(plain.predict_proba(rows), moved.predict_proba(rows))
+    assert np.array_equal(plain.decision_function(rows), moved.decision_function(rows))
+    assert min(recalls(moved, rows, labels).values()) > 0.7 > recalls(plain, rows, labels)["yes"]
+    likely = moved.predict_proba(rows)[:, 1] > 0.1
+    assert np.array_equal(moved.predict(rows) == "yes", likely)
+    same = PrivateLogisticRegression(**asked, class_prior=prior, decision_prior=prior)
+    assert np.array_equal(same.fit(rows, labels).predict(rows), plain.predict(rows))
+    # Weights that balance the classes have moved the threshold already.
+    both = {"class_weight": {"no": 1 / 1.8, "yes": 5.0}, "class_prior": prior}
+    weighed = PrivateLogisticRegression(**asked, **both, decision_prior="balanced")
+    assert np.allclose(weighed.fit(rows, labels).decision_shift_, 0.0)
+    for wrong, said in (
+        ({"class_prior": prior}, "belong together"),
+        ({"class_prior": "balanced", "decision_prior": "balanced"}, "read off the labels"),
+        ({"class_prior": {"yes": 0.1, "no": 0.5}, "decision_prior": prior}, "sum up to 0.6"),
+        ({"class_prior": prior, "decision_prior": "even"}, "decision_prior"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            PrivateLogisticRegression(**asked, **wrong).fit(rows, labels)
+    with pytest.raises(InvalidInput, match="margins, no log-odds"):
+        PrivateLinearSVC(**asked, class_prior=prior, decision_prior="balanced").fit(rows, labels)

@@ -108,11 +108,9 @@ def test_a_run_must_mean_the_same_neighbors() -> None:
         PrivateRidge(neighbors="replace", algorithm=run).fit(X, Y)
 
 
-def test_sample_weights_and_class_weights_are_not_taken() -> None:
+def test_sample_weights_are_not_taken() -> None:
     with pytest.raises(TypeError, match="sample_weight"):
         PrivateRidge().fit(X, Y, sample_weight=np.ones(20))
-    with pytest.raises(TypeError, match="class_weight"):
-        PrivateLogisticRegression(class_weight="balanced")
     with pytest.raises(TypeError, match="warm_start"):
         PrivateLogisticRegression(warm_start=True)
 

@@ -46,7 +46,7 @@ def test_with_little_noise_the_counts_say_what_exact_scores_say(kind: Any, class
     model = kind(epsilon=8.0, classes=list(range(classes)), random_state=0, **QUICK)
     model.fit(rows[:2000], labels[:2000])
     test, truth = rows[2000:], labels[2000:]
-    found = noisy_score(model, test, truth, epsilon=1e6, random_state=0)
+    found = noisy_score(model, test, truth, epsilon=1e6, seed=0)
     assert found.counts is not None
     assert found.counts.noisy.sum() == 2000, "noise of scale 1e-6 rounds to nothing"
     said = {name: number.value for name, number in found.scores.items()}
@@ -66,8 +66,8 @@ def test_noise_is_what_the_numbers_say_it_is() -> None:
     model = PrivateLogisticRegression(classes=[0, 1], random_state=0, **QUICK)
     model.fit(rows[:2000], labels[:2000])
     test, truth = rows[2000:], labels[2000:]
-    exact = noisy_score(model, test, truth, epsilon=1e6, random_state=0).scores
-    drawn = [noisy_score(model, test, truth, epsilon=0.5, random_state=s).scores for s in range(80)]
+    exact = noisy_score(model, test, truth, epsilon=1e6, seed=0).scores
+    drawn = [noisy_score(model, test, truth, epsilon=0.5, seed=s).scores for s in range(80)]
     for name in ("accuracy", "balanced accuracy", "AUC"):
         values = np.array([scores[name].value for scores in drawn])
         told = float(np.mean([scores[name].noise_std for scores in drawn]))
@@ -145,7 +145,7 @@ def test_a_score_of_its_own_composes_and_is_paid_for(tmp_path: Any) -> None:
     assert isinstance(whole, Composition)
     assert whole.claimed_epsilon <= 1.0
     assert whole.verify().ok
-    seeded = noisy_score(model, rows[2000:], labels[2000:], epsilon=0.7, random_state=1)
+    seeded = noisy_score(model, rows[2000:], labels[2000:], epsilon=0.7, seed=1)
     assert seeded.certificate.claim is None
 
 
@@ -154,7 +154,7 @@ def test_numbers_keep_their_squared_error() -> None:
     targets = 5 + 2 * rows[:, 0]
     asked = {"target_bound": (0, 10), "neighbors": "replace", "random_state": 0, **QUICK}
     model = PrivateRidge(**asked).fit(rows[:2000], targets[:2000])
-    found = noisy_score(model, rows[2000:], targets[2000:], epsilon=1e5, random_state=0)
+    found = noisy_score(model, rows[2000:], targets[2000:], epsilon=1e5, seed=0)
     exact = np.mean((model.predict(rows[2000:]) - targets[2000:]) ** 2) / 100
     assert found.counts is None
     assert found.value == pytest.approx(exact, abs=1e-6)

@@ -30,6 +30,7 @@ def test_a_star_takes_what_is_there() -> None:
         "PrivateLinearSVC",
         "PrivateLogisticRegression",
         "PrivateRidge",
+        "noisy_score",
     }
 
 

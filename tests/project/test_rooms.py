@@ -96,7 +96,7 @@ ONLY_IN = {
 # All that these rooms may import from outside, the standard library apart.
 OUTSIDE = {
     "errors": (),
-    "ground": ("numpy", "numba", "cryptography", "rich", "IPython"),
+    "ground": ("numpy", "numba", "cryptography", "rich", "IPython", "joblib"),
     "verify": ("numpy", "scipy", "mpmath", "dp_accounting"),
 }
 

@@ -14,7 +14,7 @@ from dplateau.verify import Verification, verify
 from dplateau.verify.blocks import Edges, Stretch, block_parts, uses_of
 from dplateau.verify.coins import Atoms, Coins, SmoothedCoins, capped_atoms, few_atoms
 from dplateau.verify.composed import Rows, composed_epsilon
-from dplateau.verify.pairs import TwoSidedPair
+from dplateau.verify.pairs import two_sided_pair
 from forging import forged
 
 Found = dict[str, Any]
@@ -89,7 +89,7 @@ def test_dyadic_plans_lie_between_exact_attacks_and_coarser_evaluations(
 def test_released_iterates_of_a_replaced_record(
     q: float, z: float, steps: int, epsilon: float
 ) -> None:
-    rows = Rows.product([(TwoSidedPair(q, 1 / z), steps)])
+    rows = Rows.product([(two_sided_pair(q, 1 / z), steps)])
     found = composed_epsilon(rows, epsilon * (1 - 1e-5), 1e-5).epsilon
     assert epsilon * (1 - 1e-4) < found < epsilon * (1 + 1e-3)
 

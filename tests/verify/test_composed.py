@@ -10,8 +10,8 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
+from dplateau.verify.cases import fewer_uses
 from dplateau.verify.composed import Rows, composed_epsilon
-from dplateau.verify.facts import fewer_uses
 from dplateau.verify.pairs import GaussianPair, LaplacePair, LossPair, SampledPair, SwappedPair
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
 

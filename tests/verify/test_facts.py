@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from scipy import stats
 
-from dplateau.verify.facts import binomial_tail
+from dplateau.verify.precise import binomial_tail
 
 
 def test_binomial_tails() -> None:

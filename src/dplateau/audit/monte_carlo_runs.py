@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dplateau.errors import InvalidInput, MissingExtra
+from dplateau.errors import InvalidInput
 from dplateau.ground import checks
+from dplateau.ground.processes import in_processes
 from dplateau.ground.progress import Progress, counting
 from dplateau.ground.types import FloatArray
 
@@ -80,7 +80,9 @@ def outputs_of(
         if state is not None:
             found, write = _on_file(state, plan, stack)
             advance(sum(call.runs for call in found))
-        for call, rows in _made(plan, [call for call in calls if call not in found], jobs):
+        left = [call for call in calls if call not in found]
+        for place, rows in in_processes(plan.outputs, left, jobs):
+            call = left[place]
             found[call] = rows
             write(call, rows)
             advance(call.runs)
@@ -91,33 +93,6 @@ def outputs_of(
             f"{outputs[1].shape[1]} on its neighbor; outputs must have one size"
         )
     return outputs
-
-
-def _made(plan: Plan, calls: list[Call], jobs: int | None) -> Iterator[tuple[Call, FloatArray]]:
-    """Yield the outputs of calls as they come in."""
-    processes = _processors() if jobs is None else checks.whole("jobs", jobs)
-    if min(processes, len(calls)) <= 1:
-        for call in calls:
-            yield call, plan.outputs(call)
-        return
-    try:
-        from joblib import Parallel, delayed
-    except ImportError:
-        raise MissingExtra(
-            "runs in several processes need joblib: pip install 'dplateau[train]', or jobs=1"
-        ) from None
-    parallel = Parallel(n_jobs=processes, return_as="generator_unordered")
-    yield from parallel(delayed(_numbered)(plan, call) for call in calls)
-
-
-def _numbered(plan: Plan, call: Call) -> tuple[Call, FloatArray]:
-    return call, plan.outputs(call)
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 # -- finished calls on file -----------------------------------------------------------------------

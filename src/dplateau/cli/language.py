@@ -28,6 +28,8 @@ _OTHER_FIELDS = (
     "target_bound",
     "compute_budget",
     "class_weight",
+    "class_prior",
+    "decision_prior",
     "evaluate_epsilon",
     "n_public",
     "safe_noise",

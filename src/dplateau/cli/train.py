@@ -108,6 +108,20 @@ def train_command(
             "By how much the records of a class count, CLASS=NUMBER (repeatable; others 1).",
         ),
     ] = None,
+    class_prior: Annotated[
+        Several | None,
+        _known(
+            "--class-prior",
+            "Publicly known share of a class, CLASS=SHARE (repeatable; one may be left out).",
+        ),
+    ] = None,
+    decision_prior: Annotated[
+        Several | None,
+        _known(
+            "--decision-prior",
+            "Shares to decide for in place of those: balanced, or CLASS=SHARE (repeatable).",
+        ),
+    ] = None,
     data_norm: Annotated[
         float, _known("--data-norm", "Encoded rows are scaled down to this norm.")
     ] = 1.0,
@@ -270,6 +284,10 @@ def train_command(
             neighbors=neighbors.replace("-", "_"),
             compute_budget=compute_budget,
             class_weight=_by_class("--class-weight", class_weight),
+            class_prior=_by_class("--class-prior", class_prior),
+            decision_prior="balanced"
+            if decision_prior == ["balanced"]
+            else _by_class("--decision-prior", decision_prior),
             evaluate_epsilon=evaluate_epsilon,
             checkpoints=checkpoints,
             public_validation=known_rows,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,6 +44,7 @@ from dplateau.engines.sources import (
     reads_once,
 )
 from dplateau.errors import InvalidInput
+from dplateau.ground import processes
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import (
     ClassWeighted,
@@ -532,9 +532,5 @@ def _libraries() -> ThreadpoolController:
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
-    if PROCESSORS is not None:
-        return PROCESSORS
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return how many processors to use."""
+    return PROCESSORS or processes.processors()

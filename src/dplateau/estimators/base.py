@@ -133,6 +133,9 @@ _ATTRIBUTES = """
         ``early_stopping`` the score of each on the public records.
     n_features_in_, feature_names_in_, classes_
         The columns, and the classes of a classifier.
+    widening_, decision_shift_
+        Of logistic regression, from public numbers alone: how scores become probabilities, and what
+        ``decision_prior`` adds to the log-probability of each class before predictions.
 
     Notes
     -----
@@ -249,6 +252,7 @@ class PrivateLinearModel(BaseEstimator):
             chosen, stages = staged(chosen, self.checkpoints)
         for doubt in (*self._undeclared(), *chosen.doubts):
             warnings.warn(doubt, PoorPlanWarning, stacklevel=3)
+        self._expect(chosen)
         row_map = RowMap(chosen.data_norm, chosen.intercept, columns)
         randomness = self._randomness()
         with paid_for(chosen.certificate, name=type(self).__name__):
@@ -401,6 +405,10 @@ class PrivateLinearModel(BaseEstimator):
     @abstractmethod
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         """Store the weights, which have one row per score."""
+
+    def _expect(self, chosen: Plan) -> None:
+        """Keep what the plan says about the scores to come, if it is needed to predict."""
+        return
 
     def _more_assumptions(self) -> tuple[Assumption, ...]:
         return ()

@@ -33,15 +33,18 @@ from dplateau.estimators.inputs import (
     Task,
     check_labels,
     checked_records,
+    checked_rows,
     class_weights,
     known_classes,
     seen_classes,
 )
+from dplateau.estimators.probabilities import Widening, decision_shift
 from dplateau.estimators.rows import RowMap
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Huber as HuberLoss
 from dplateau.losses import Loss, OneVersusRest, SmoothedHinge
+from dplateau.planning import Plan
 from dplateau.planning.forecast import HINGE_WIDTH
 
 
@@ -57,10 +60,16 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         known: each record's loss is multiplied by the number of its class. They are divided by the
         largest, which leaves the claim as it is; lighter classes count less against the same noise.
         "balanced" would read the labels and is refused: declare 1 / (k share) for k classes.
+    class_prior, decision_prior
+        Of logistic regression: dict of the publicly known shares of the classes among the records,
+        and "balanced" or a dict of the shares to decide for. ``predict`` then takes the class that
+        is likeliest where classes have those shares; ``predict_proba`` and ``decision_function``
+        stay. A class that is left out has the rest. It costs nothing, and no noise.
     """
 
     classes_: npt.NDArray[Any]
     intercept_: FloatArray
+    decision_shift_: FloatArray | None
 
     def __init__(
         self,
@@ -69,6 +78,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         delta: float | None = None,
         classes: Any = None,
         class_weight: Any = None,
+        class_prior: Any = None,
+        decision_prior: Any = None,
         data_norm: float | None = None,
         feature_bounds: Any = None,
         fit_intercept: bool = True,
@@ -110,6 +121,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         )
         self.classes = classes
         self.class_weight = class_weight
+        self.class_prior = class_prior
+        self.decision_prior = decision_prior
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return the scores: one per row with two classes (positive: the second), else one each."""
@@ -121,8 +134,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return self._scores(X)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        """Return the class with the highest score."""
-        scores = self.deciding_scores(X)
+        """Return the class with the highest score, or the likeliest for ``decision_prior``."""
+        scores = self._scores(X) if self.decision_shift_ is None else self.deciding_scores(X)
         two = scores.shape[1] == 1
         places = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
         found: npt.NDArray[Any] = self.classes_[places]
@@ -149,7 +162,18 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         count = len(self.classes_)
         read = ClassNumbers(self.classes_)
         weights = class_weights(self.class_weight, self.classes_)
+        self.decision_shift_ = self._shift(weights)
         return Task(self._loss(count), count, read, 0.0 if count > 2 else 1.0, weights)
+
+    def _shift(self, weights: tuple[float, ...] | None) -> FloatArray | None:
+        """Refuse priors: only log-odds can be moved by them."""
+        del weights
+        if self.class_prior is not None or self.decision_prior is not None:
+            raise InvalidInput(
+                f"{type(self).__name__} has margins, no log-odds, which decision_prior would move; "
+                "use PrivateLogisticRegression, or class_weight"
+            )
+        return None
 
     def _keep(self, coef: FloatArray, intercept: FloatArray) -> None:
         self.coef_, self.intercept_ = coef, intercept
@@ -185,17 +209,40 @@ class PrivateLogisticRegression(PrivateClassifier):
     True
     """
 
+    widening_: Widening
+
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the probability of every class, as the noisy scores have it (not calibrated)."""
+        """Return the probability of every class, widened by the noise that the plan forecasts."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> FloatArray:
         """Return the logarithm of every class's probability."""
-        scores = self._scores(X)
+        scores = self._log_odds(X)
         if scores.shape[1] == 1:
             return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
         found: FloatArray = log_softmax(scores, axis=1)
         return found
+
+    def deciding_scores(self, X: Any) -> FloatArray:
+        """Return log-odds of the second class, or scores of all, moved to ``decision_prior``."""
+        scores, shift = self._log_odds(X), self.decision_shift_
+        if shift is None:
+            return scores
+        return scores + (shift[1] - shift[0] if scores.shape[1] == 1 else shift)
+
+    def _expect(self, chosen: Plan) -> None:
+        self.widening_ = Widening.of(chosen)
+
+    def _log_odds(self, X: Any) -> FloatArray:
+        """Return scores after widening."""
+        scores = self._scores(X)
+        norms = self.row_map_.norms(checked_rows(self, X))
+        if scores.shape[1] == 1:
+            return self.widening_.two(scores[:, 0], norms)[:, None]
+        return self.widening_.several(scores, norms)
+
+    def _shift(self, weights: tuple[float, ...] | None) -> FloatArray | None:
+        return decision_shift(self.class_prior, self.decision_prior, weights, self.classes_)
 
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """Yield the probabilities of every model that left on the way."""
@@ -457,6 +504,8 @@ def restored(
     intercept: FloatArray,
     classes: Sequence[str] | None,
     target_bound: tuple[float, float] | None,
+    widening: Widening | None = None,
+    decision_shift: Sequence[float] | None = None,
 ) -> PrivateLinearModel:
     """Return a fitted estimator from what it released: weights with a row for each score.
 
@@ -470,6 +519,9 @@ def restored(
         model.classes = list(classes)
         model.classes_ = np.array(classes, dtype=object)
         model.coef_, model.intercept_ = coef, intercept
+        model.decision_shift_ = None if decision_shift is None else np.array(decision_shift)
+        if isinstance(model, PrivateLogisticRegression):
+            model.widening_ = widening or Widening()
     else:
         assert isinstance(model, PrivateRegressor)
         model.set_params(target_bound=target_bound)

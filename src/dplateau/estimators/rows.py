@@ -118,8 +118,21 @@ class RowMap:
         together: FloatArray = by_slope.sum(axis=1)
         return together
 
-    def _kept(self, features: Dense | Sparse, n_scores: int) -> FloatArray:
-        """Return how much of every row each of its scores keeps, after all rounds of whitening."""
+    def norms(self, features: Dense | Sparse) -> FloatArray:
+        """Return how long every row is to the model, its constant feature included."""
+        if self.whitening:
+            found = np.empty(features.shape[0])
+            for part in blocks(len(found), 16 * features.shape[1]):
+                found[part] = row_norms(self._turned(features[part])[0])
+            return found
+        if issparse(features):
+            lengths = row_norms(self._divided_sparse(self._cut_sparse(features)))
+        else:
+            lengths = row_norms((self._cut(features) - self.center) / self.half)
+        return np.asarray(np.hypot(np.minimum(lengths, self.data_norm), self.intercept))
+
+    def _turned(self, features: Dense | Sparse) -> tuple[FloatArray, FloatArray]:
+        """Return rows after all rounds of whitening, and how much of its length each has kept."""
         dense: Dense = cast(Sparse, features).toarray() if issparse(features) else features
         turned = self.training_rows(dense, len(dense)).astype(np.float64)
         kept = np.ones(len(turned))
@@ -128,6 +141,11 @@ class RowMap:
             each = round_.shares(turned)
             turned *= each[:, None]
             kept *= each
+        return turned, kept
+
+    def _kept(self, features: Dense | Sparse, n_scores: int) -> FloatArray:
+        """Return how much of every row each of its scores keeps, after all rounds of whitening."""
+        turned, kept = self._turned(features)
         if self.bend is None:
             return kept[:, None]
         inner = kept * share_before(turned, self.bend)

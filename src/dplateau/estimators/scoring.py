@@ -281,7 +281,11 @@ def _score_of(model: PrivateClassifier, features: Any, truth: IntArray) -> Float
 
 
 def _shift_of(model: PrivateClassifier) -> float | None:
-    return 0.0 if isinstance(model, PrivateLogisticRegression) else None
+    """Return what two classes' scores add to the log-odds; None if there are no log-odds."""
+    if not isinstance(model, PrivateLogisticRegression):
+        return None
+    shift = model.decision_shift_
+    return 0.0 if shift is None else float(shift[1] - shift[0])
 
 
 def _squared_errors(model: Any, features: Any, targets: Any) -> FloatArray:
@@ -298,7 +302,7 @@ def noisy_score(
     y: Any,
     *,
     epsilon: float,
-    random_state: int | None = None,
+    seed: int | None = None,
 ) -> Evaluation:
     """Score a fitted private model on private rows that it was not trained on, with noise.
 
@@ -315,7 +319,7 @@ def noisy_score(
         The held-out rows, whose number becomes public, and their targets.
     epsilon
         What the score may cost.
-    random_state
+    seed
         Makes the noise repeatable, and so not private: no claim is made.
 
     Returns
@@ -354,9 +358,7 @@ def noisy_score(
     asked = NoisyScore(rows, checks.positive("epsilon", epsilon), classes=classes)
     run = claim.run
     cost = asked.certificate(run.neighbors, run.group_size, claim.claimed_delta)
-    source: Randomness = (
-        SecureRandomness() if random_state is None else SeededRandomness(random_state)
-    )
+    source: Randomness = SecureRandomness() if seed is None else SeededRandomness(seed)
     with paid_for(cost, name="noisy_score"):
         found = asked.of(model, X, y, cost, source)
     return found if source.private else replace(found, certificate=cost.without_claim(SEEDED))

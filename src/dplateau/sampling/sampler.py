@@ -7,12 +7,13 @@ and ``collect`` do many steps in place, for speed, and give the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from dplateau.algorithms import (
     Cyclic,
@@ -31,7 +32,9 @@ from dplateau.algorithms.schedule import values_over
 from dplateau.algorithms.stated import learning_rate_of
 from dplateau.engines import SecureRandomness
 from dplateau.errors import InvalidInput, NotApplicable
-from dplateau.ground.progress import Advance, counting, untold
+from dplateau.ground import checks
+from dplateau.ground.processes import in_processes
+from dplateau.ground.progress import Advance, Progress, counting, untold
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.sampling.bodies import check_inside, dimension_of, projector
 from dplateau.sampling.potentials import Gradient, Potential, gradient_at
@@ -255,11 +258,48 @@ class LangevinSampler:
         """
         state = self.init(start)
         if state.position.shape[0] != 1:
-            raise InvalidInput("draw runs one chain: every chain would be a release of its own")
+            raise InvalidInput(
+                "draw runs one chain: every chain is a release of its own; draws(start, count) "
+                "makes several"
+            )
         last: FloatArray = self.advance(
             generator or SecureGenerator(), state, self.run.steps
         ).position[0]
         return last
+
+    def draws(
+        self,
+        start: npt.ArrayLike,
+        count: int,
+        *,
+        jobs: int | None = 1,
+        progress: Progress | None = None,
+    ) -> FloatArray:
+        """Return the last iterates of ``count`` independent chains from one start, one per row.
+
+        Every row is a release of its own: all of them together have the claim
+        ``compose([certify(sampler.run, delta)] * count, delta)``, not that of :meth:`draw`. Every
+        chain has a key of its own from the operating system's entropy.
+
+        Parameters
+        ----------
+        start
+            One public point for all chains.
+        count
+            How many chains run.
+        jobs
+            Processes that share the chains (None: one for every processor). More than one needs
+            joblib (extra ``train``).
+        progress
+            Called with (steps done, steps in all), of all chains together, in place of a bar.
+        """
+        state = self.init(start)
+        if state.position.shape[0] != 1:
+            raise InvalidInput("draws starts all chains at one point, which is public; give one")
+        alone = Alone(self, 0, 1, self.run.steps)
+        chains = [(state, None)] * checks.whole("count", count)
+        last, _ = one_by_one(alone, chains, jobs, progress)
+        return last.position
 
     def _mover(
         self, generator: Source, position: FloatArray
@@ -317,6 +357,61 @@ class LangevinSampler:
             )
         span = slice(first, first + steps)
         return values_over(rate, self.run.steps)[span], values_over(noise, self.run.steps)[span]
+
+
+@dataclass(frozen=True)
+class Alone:
+    """What a chain does on its own: steps thrown away, then draws, every ``thin`` steps one."""
+
+    sampler: LangevinSampler
+    skipped: int
+    draws: int
+    thin: int
+
+    @property
+    def steps(self) -> int:
+        """Return how many steps a chain takes."""
+        return self.skipped + self.draws * self.thin
+
+    def __call__(
+        self, chain: tuple[LangevinState, np.random.Generator | None], advance: Advance = untold
+    ) -> tuple[LangevinState, FloatArray]:
+        """Return last state and draws, from a state with a generator (None: a secret key)."""
+        state, given = chain
+        generator = SecureGenerator() if given is None else given
+        # A library's threads would compete with other chains, and add up in another order.
+        with threadpool_limits(1, user_api="blas"):
+            if self.skipped:
+                state, _ = self.sampler.collect(
+                    generator, state, 1, thin=self.skipped, advance=advance
+                )
+            return self.sampler.collect(
+                generator, state, self.draws, thin=self.thin, advance=advance
+            )
+
+
+def one_by_one(
+    alone: Alone,
+    chains: Sequence[tuple[LangevinState, np.random.Generator | None]],
+    jobs: int | None,
+    progress: Progress | None,
+) -> tuple[LangevinState, FloatArray]:
+    """Return last states and draws of all chains, each run on its own, in ``jobs`` processes.
+
+    What a chain does depends on its start and its generator, never on the number of processes,
+    which only tell that a chain is done.
+    """
+    found: dict[int, tuple[LangevinState, FloatArray]] = {}
+    with counting("steps", len(chains) * alone.steps, progress) as advance:
+        if jobs == 1:
+            found = {place: alone(chain, advance) for place, chain in enumerate(chains)}
+        else:
+            for place, one in in_processes(alone, chains, jobs):
+                found[place] = one
+                advance(alone.steps)
+    states, draws = zip(*(found[place] for place in range(len(chains))), strict=True)
+    positions = np.concatenate([state.position for state in states])
+    return LangevinState(positions, states[0].step), np.concatenate(draws)
 
 
 def _dimension(potential: Potential, body: Domain, stated: int | None) -> int | None:

@@ -17,7 +17,7 @@ from dplateau.ground.types import FloatArray
 from dplateau.sampling.bodies import check_projection, random_points
 from dplateau.sampling.mixing import MixingCertificate, certify_mixing, proposed_steps
 from dplateau.sampling.potentials import Potential, check_constants
-from dplateau.sampling.sampler import LangevinSampler, LangevinState
+from dplateau.sampling.sampler import Alone, LangevinSampler, LangevinState, one_by_one
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -126,6 +126,7 @@ def sample(
     start: npt.ArrayLike | None = None,
     dimension: int | None = None,
     seed: int | np.random.Generator | None = None,
+    jobs: int | None = 0,
     progress: Progress | None = None,
 ) -> Samples:
     """Draw ``n_samples`` from each of several chains, after they have forgotten where they began.
@@ -162,6 +163,11 @@ def sample(
         Number of coordinates, where neither body nor start says it.
     seed
         A seed or a generator.
+    jobs
+        0: all chains side by side in this process, from one generator. Another number: every chain
+        on its own, with a generator of its own, in so many processes (None: one for every
+        processor); the draws are the same for every such number. It pays where gradients are
+        slow. More than one needs joblib (extra ``train``).
     progress
         Called with (steps done, steps in all) a few times per second, in place of a bar.
 
@@ -206,10 +212,16 @@ def sample(
     certificate = _certificate(sampler, warmup, tv)
     skipped = certificate.steps if certificate is not None and warmup is None else warmup
     assert skipped is not None
-    with counting("steps", skipped + kept * every, progress) as advance:
-        if skipped:
-            state, _ = sampler.collect(generator, state, 1, thin=skipped, advance=advance)
-        last, draws = sampler.collect(generator, state, kept, thin=every, advance=advance)
+    if jobs == 0:
+        with counting("steps", skipped + kept * every, progress) as advance:
+            if skipped:
+                state, _ = sampler.collect(generator, state, 1, thin=skipped, advance=advance)
+            last, draws = sampler.collect(generator, state, kept, thin=every, advance=advance)
+    else:
+        starts = [LangevinState(row[None]) for row in state.position]
+        alone = Alone(sampler, skipped, kept, every)
+        pairs = list(zip(starts, generator.spawn(count), strict=True))
+        last, draws = one_by_one(alone, pairs, jobs, progress)
     whole = LangevinSampler(potential, sampler.run.replace(steps=skipped + kept * every))
     return Samples(draws, whole, skipped, every, last, certificate)
 

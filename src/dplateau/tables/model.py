@@ -31,9 +31,11 @@ class TableModel:
 
     ``kind`` is "logistic", "svm", "ridge" or "huber". ``classes`` is None for a regression, whose
     targets lie in ``schema.target.bounds``. With two classes there is one row of weights, positive
-    scores meaning the second class. ``whitening`` holds the matrices that turned the rows, whose
-    constant feature has the size ``constant``; a regression on such rows has a second row of
-    weights, for what lies beyond ``bend``.
+    scores meaning the second class; ``widening`` (of a logistic model: clip, learned share and
+    variance of the noise) makes probabilities of scores, to whose logarithms ``decision_shift`` is
+    added before the highest is predicted. The constant feature has the size ``constant``;
+    ``whitening`` holds the matrices that turned the rows; a regression on such rows has a second
+    row of weights, for what lies beyond ``bend``.
     """
 
     kind: str
@@ -45,6 +47,8 @@ class TableModel:
     constant: float = 0.0
     whitening: tuple[FloatArray, ...] = ()
     bend: float | None = None
+    widening: tuple[float, float, float] | None = None
+    decision_shift: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse weights that do not fit the schema, and what is not a number."""
@@ -61,11 +65,13 @@ class TableModel:
             raise InvalidInput("not a whole model: weights and schema do not fit together")
         if not (np.all(np.isfinite(self.weights)) and np.all(np.isfinite(self.intercepts))):
             raise InvalidInput("not a model: some of its weights are no finite numbers")
+        _check_probabilities(self)
 
     @cached_property
     def estimator(self) -> Any:
         """The fitted estimator, for rows that are encoded already."""
         from dplateau.estimators.models import restored
+        from dplateau.estimators.probabilities import Widening
         from dplateau.estimators.rows import RowMap
         from dplateau.estimators.whitening import Whitening
 
@@ -78,6 +84,8 @@ class TableModel:
             intercept=self.intercepts,
             classes=self.classes,
             target_bound=None if bounds is None else (bounds.low, bounds.high),
+            widening=None if self.widening is None else Widening(*self.widening),
+            decision_shift=self.decision_shift,
         )
 
     def predict(self, table: Table) -> npt.NDArray[Any]:
@@ -131,6 +139,11 @@ class TableModel:
             "constant": self.constant,
             "whitening": [matrix.tolist() for matrix in self.whitening],
             "bend": self.bend,
+            # A clip that never cuts is infinite, which JSON has no number for.
+            "widening": None
+            if self.widening is None
+            else [None if math.isinf(one) else one for one in self.widening],
+            "decision_shift": None if self.decision_shift is None else list(self.decision_shift),
         }
         return json.dumps(body, allow_nan=False) + "\n"
 
@@ -159,12 +172,40 @@ class TableModel:
                 constant=checks.nonnegative("constant", found["constant"]),
                 whitening=tuple(np.array(one, dtype=float) for one in found["whitening"]),
                 bend=None if found["bend"] is None else checks.probability("bend", found["bend"]),
+                widening=_widening_in(found.get("widening")),
+                decision_shift=_shift_in(found.get("decision_shift")),
             )
         except InvalidInput as problem:
             raise InvalidInput(f"{source}: {problem}") from None
         except (KeyError, TypeError, ValueError) as problem:
             what = type(problem).__name__
             raise InvalidInput(f"{source} is not a whole model: {what} in its fields") from None
+
+
+def _widening_in(found: Any) -> tuple[float, float, float] | None:
+    if found is None:
+        return None
+    clip, learned, variance = found
+    return (
+        math.inf if clip is None else checks.positive("clip", clip),
+        checks.positive("learned", learned),
+        checks.nonnegative("variance", variance),
+    )
+
+
+def _shift_in(found: Any) -> tuple[float, ...] | None:
+    return None if found is None else tuple(checks.real("decision_shift", one) for one in found)
+
+
+def _check_probabilities(model: TableModel) -> None:
+    """Refuse a shift that does not fit the classes, and numbers that a model has no use for."""
+    shift = model.decision_shift
+    stated = model.widening is not None or shift is not None
+    if stated and model.kind != "logistic":
+        raise InvalidInput(f"not a model: one of kind {model.kind!r} has no probabilities")
+    wide = 0 if model.classes is None else len(model.classes)
+    if shift is not None and not (len(shift) == wide and all(map(math.isfinite, shift))):
+        raise InvalidInput("not a whole model: decision_shift needs a finite number for each class")
 
 
 def load_model(path: str | Path) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -221,6 +221,8 @@ def fit_table(
     neighbors: str = "add_remove",
     compute_budget: float | None = None,
     class_weight: Mapping[str, float] | None = None,
+    class_prior: Mapping[str, float] | None = None,
+    decision_prior: Mapping[str, float] | str | None = None,
     evaluate_epsilon: float | None = None,
     checkpoints: int | None = None,
     public_validation: Table | None = None,
@@ -240,8 +242,8 @@ def fit_table(
         As of the estimators; the last two are for tables in files.
     model
         "logistic" (default) or "svm" for classes, "ridge" (default) or "huber" for numbers.
-    class_weight
-        Public positive numbers by class, as of the classifiers.
+    class_weight, class_prior, decision_prior
+        Public numbers by class, as of the classifiers.
     evaluate_epsilon
         Hold out each row with probability 0.1, by a coin of its own, and score the model on those
         rows with this extra cost. A record is in one part only, so the worse part counts; with
@@ -263,9 +265,15 @@ def fit_table(
 
     kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
     kind = checks.choice("model", model or kinds[0], kinds)
-    if class_weight is not None and kinds is REGRESSORS:
+    by_class = {
+        "class_weight": class_weight,
+        "class_prior": class_prior,
+        "decision_prior": decision_prior,
+    }
+    stated = [name for name, value in by_class.items() if value is not None]
+    if stated and kinds is REGRESSORS:
         raise InvalidInput(
-            f"class_weight is for classes, but {schema.target.column!r} is a number; leave it out"
+            f"{stated[0]} is for classes, but {schema.target.column!r} is a number; leave it out"
         )
     rest: Table | TableFiles = table
     test: Table | None = None
@@ -308,7 +316,7 @@ def fit_table(
         score = NoisyScore(test.n_rows, evaluate_epsilon, classes=schema.target.bounds is None)
     # A ledger in force pays for the model and its score before the training starts.
     with nullcontext() if score is None else released_with(partial(_with_score, score)):
-        estimator, told = _fitted(kind, rest, schema, options, class_weight)
+        estimator, told = _fitted(kind, rest, schema, options, by_class)
     found = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
@@ -330,7 +338,7 @@ def fit_table(
 
 
 def _fitted(
-    kind: str, table: Table | TableFiles, schema: Schema, options: Any, class_weight: Any
+    kind: str, table: Table | TableFiles, schema: Schema, options: Any, by_class: dict[str, Any]
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the fitted estimator, and what it warned of."""
     from dplateau.estimators.models import MODELS
@@ -339,7 +347,7 @@ def _fitted(
     if target.bounds is not None:
         options["target_bound"] = (target.bounds.low, target.bounds.high)
     else:
-        options["class_weight"] = class_weight
+        options |= by_class
         options["classes"] = None if target.classes is None else list(target.classes)
     features: Any
     targets: Any
@@ -370,10 +378,17 @@ def released_model(kind: str, schema: Schema, estimator: Any) -> TableModel:
         intercepts=intercept.astype(float),
         data_norm=row_map.data_norm,
         classes=None if numbers else tuple(map(str, estimator.classes_)),
-        constant=row_map.intercept if row_map.whitening else 0.0,
+        constant=row_map.intercept,
         whitening=tuple(one.matrix for one in row_map.whitening),
         bend=row_map.bend,
+        widening=astuple(estimator.widening_) if kind == "logistic" else None,
+        decision_shift=_plain_shift(estimator),
     )
+
+
+def _plain_shift(estimator: Any) -> tuple[float, ...] | None:
+    shift = getattr(estimator, "decision_shift_", None)
+    return None if shift is None else tuple(map(float, shift))
 
 
 def in_words(found: Evaluation) -> list[str]:

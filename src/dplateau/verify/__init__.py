@@ -1,9 +1,8 @@
 """A second derivation of every claim, written apart from the code that makes claims."""
 
-from dplateau.verify.mixing import verify_mixing
 from dplateau.verify.reading import read_certificate
 from dplateau.verify.report import Check, MixingVerification, Verification
-from dplateau.verify.verdict import verify
+from dplateau.verify.verdict import verify, verify_mixing
 
 __all__ = [
     "Check",

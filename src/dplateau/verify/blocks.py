@@ -21,10 +21,24 @@ from itertools import pairwise
 import numpy as np
 
 from dplateau.algorithms import Poisson, Run
+from dplateau.algorithms.stated import loss_of
 from dplateau.ground.types import FloatArray
-from dplateau.verify import reading
-from dplateau.verify.claims import Case, Derived, product_derived
+from dplateau.verify.cases import (
+    Blocks,
+    Case,
+    Derived,
+    blocks_of,
+    fewer_uses,
+    joined,
+    largest_share,
+    least_share,
+    product_derived,
+    stages,
+    theorem,
+    together,
+)
 from dplateau.verify.coins import (
+    NO_USES,
     Coins,
     SmoothedCoins,
     SmoothedLaw,
@@ -33,23 +47,9 @@ from dplateau.verify.coins import (
     few_atoms,
 )
 from dplateau.verify.composed import Curve, Rows
-from dplateau.verify.facts import (
-    Blocks,
-    binomial_tail,
-    blocks_of,
-    fewer_uses,
-    joined,
-    largest_share,
-    least_share,
-    require_batches,
-    require_hidden,
-    require_neighbors,
-    stages,
-    together,
-)
 from dplateau.verify.pairs import BlockPair, GaussianPair, LossPair, SampledPair
-from dplateau.verify.precise import MP, Precise, up
-from dplateau.verify.walks import StepLosses
+from dplateau.verify.precise import MP, Precise, binomial_tail, up
+from dplateau.verify.walks import step_losses
 
 _MOST_BLOCKS = 200
 _MOST_STRETCHES = 10**5
@@ -92,23 +92,16 @@ class Edges:
 Parts = list[tuple[LossPair, int]]
 
 
+@theorem(Poisson, neighbors="add_remove", own_rates=True, knows_groups=True)
 def poisson_blocks(case: Case) -> Derived:
     """Derive Poisson batches, records added or removed: the worst split of a group."""
-    require_poisson(case, "add_remove")
     return worst_split(case, *parts_of(case))
 
 
+@theorem(Poisson, neighbors="replace", own_rates=True, knows_groups=True)
 def poisson_blocks_replace(case: Case) -> Derived:
     """Derive Poisson batches, records replaced: both runs leave the same reference run."""
-    require_poisson(case, "replace")
     return worst_split(case, *parts_of(case))
-
-
-def require_poisson(case: Case, neighbors: str) -> None:
-    """Require a hidden-state run on Poisson batches with such neighbors."""
-    require_hidden(case.run, case.ledger, own_rates=True)
-    require_batches(case.run, case.ledger, Poisson)
-    require_neighbors(case.run, case.ledger, neighbors)
 
 
 def parts_of(case: Case) -> tuple[list[Parts], Precise]:
@@ -127,7 +120,7 @@ def require_splits(case: Case) -> list[tuple[int, int]]:
     """Return how many records of a group only the one and only the other run may have."""
     size = case.run.group_size
     detail = f"{size} records, at most {_MOST_RECORDS_OF_A_GROUP} are verified"
-    case.ledger.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
+    case.require("group size", size <= _MOST_RECORDS_OF_A_GROUP, detail)
     if case.run.neighbors == "replace":
         return [(size, size)]
     return [(size - left, left) for left in range(size // 2 + 1)]
@@ -140,17 +133,17 @@ def rarest_chance(case: Case) -> float:
 
 def worst_split(case: Case, splits: list[Parts], extra: Precise) -> Derived:
     """Return the largest epsilon of the products, one for each split."""
-    found = [
+    each = [
         product_derived(case, Rows.product(parts, extra))
         if parts
         else Derived(0.0, "nothing is left of any use")
         for parts in splits
     ]
-    worst = max(found, key=lambda derived: derived.epsilon)
-    if len(found) == 1:
+    worst = max(each, key=lambda derived: derived.epsilon)
+    if len(each) == 1:
         return worst
     # No split need be the worst one everywhere.
-    nears = [derived.near for derived in found if derived.near is not None]
+    nears = [derived.near for derived in each if derived.near is not None]
 
     def near(epsilon: float, delta: float) -> Curve:
         curves = [one(epsilon, delta) for one in nears]
@@ -168,21 +161,19 @@ def stretches_of(case: Case) -> tuple[list[Stretch], Precise]:
     assert isinstance(run.batches, Poisson)
     rates = blocks_of(run.batches.rate, run.steps)
     least, most, extra = _require_limits(case, rates)
-    assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, least, most)
-    losses = reading.word(case.witness, "losses")
+    maps, losses = step_losses(case, least, most), case.witness["losses"].word()
     logs: dict[float, float] = {}
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     first, log_product = 0, 0.0
     for eta, nu, rate, count in _steps_back(run, rates):
         if eta not in logs:
             # A larger constant is a Lipschitz constant too: rounded up once, used everywhere.
-            slope = maps.slope(losses, eta, case.ledger)
+            slope = maps.slope(losses, eta)
             logs[eta] = math.log(slope) + 4e-16 if slope > 0 else -math.inf
-        reach = eta * run.loss.lipschitz / run.batch_size
-        found.append(Stretch(first, count, reach, nu, rate, logs[eta], log_product))
+        reach = eta * loss_of(run).lipschitz / run.batch_size
+        stretches.append(Stretch(first, count, reach, nu, rate, logs[eta], log_product))
         first, log_product = first + count, log_product + count * logs[eta]
-    return found, extra
+    return stretches, extra
 
 
 def _steps_back(run: Run, rates: Blocks) -> Iterator[tuple[float, float, float, int]]:
@@ -201,10 +192,10 @@ def _require_limits(case: Case, rates: Blocks) -> tuple[float, float, Precise]:
 
     The common batch is drawn from the records that both runs have.
     """
-    run, witness, ledger = case.run, case.witness, case.ledger
-    cap, floor = reading.whole(witness, "batch_cap"), reading.whole(witness, "batch_floor")
+    run, witness = case.run, case.witness
+    cap, floor = witness["batch_cap"].whole(), witness["batch_floor"].whole()
     common = run.n - run.group_size
-    ledger.require("batch limits", floor <= cap, f"between {floor} and {cap} records")
+    case.require("batch limits", floor <= cap, f"between {floor} and {cap} records")
     # Fewer than ``floor`` in means more than ``common - floor`` out.
     out = common - floor
     chances = []
@@ -215,30 +206,26 @@ def _require_limits(case: Case, rates: Blocks) -> tuple[float, float, Precise]:
             chances.append(steps * (binomial_tail(out, common, outside) if out >= 0 else MP.one))
     extra = MP.fsum(chances)
     detail = f"broken with chance {float(extra):.3g}"
-    ledger.require("batch limits", extra < case.delta, detail)
+    case.require("batch limits", extra < case.delta, detail)
     return least_share(run, floor, used=False), largest_share(run, cap), extra
 
 
 def require_edges(case: Case) -> Edges:
     """Read the edges: rising, causal, every use in one block."""
-    witness, ledger, steps = case.witness, case.ledger, case.run.steps
-    singles = reading.whole(witness, "single_steps")
-    ledger.require("single steps", singles <= steps, f"{singles} of {steps} steps")
-    rows = reading.tuples(reading.entry(witness, "edges"), "edges", ("noise lag", "use lag"))
-    ledger.require("edges", len(rows) <= _MOST_BLOCKS, f"{len(rows)} of at most {_MOST_BLOCKS}")
-    noise, uses = (
-        tuple(reading.as_whole(item[k], f"edges[{i}][{k}]") for i, item in enumerate(rows))
-        for k in (0, 1)
-    )
+    steps, singles = case.run.steps, case.witness["single_steps"].whole()
+    case.require("single steps", singles <= steps, f"{singles} of {steps} steps")
+    rows = case.witness["edges"].tuples("noise lag", "use lag")
+    case.require("edges", len(rows) <= _MOST_BLOCKS, f"{len(rows)} of at most {_MOST_BLOCKS}")
+    noise, uses = (tuple(row[k].whole() for row in rows) for k in (0, 1))
     begins = noise[0] == uses[0] == singles
-    ledger.require("first edge", begins, f"{rows[0]} after {singles} single steps")
+    case.require("first edge", begins, f"{noise[0], uses[0]} after {singles} single steps")
     rising = all(a < b for edge in (noise, uses) for a, b in pairwise(edge))
-    ledger.require("rising edges", rising, "noise and uses, each in one block")
-    ledger.require("last edge", uses[-1] == steps, f"uses up to lag {uses[-1]} of {steps} steps")
-    ledger.require("noise", noise[-1] <= steps, f"up to lag {noise[-1]} of {steps} steps")
+    case.require("rising edges", rising, "noise and uses, each in one block")
+    case.require("last edge", uses[-1] == steps, f"uses up to lag {uses[-1]} of {steps} steps")
+    case.require("noise", noise[-1] <= steps, f"up to lag {noise[-1]} of {steps} steps")
     for i, (end, use) in enumerate(zip(noise[1:], uses[:-1], strict=True)):
         detail = f"block {i}: noise up to lag {end - 1} hides uses from lag {use} on"
-        ledger.require("causality", end - 1 <= use, detail)
+        case.require("causality", end - 1 <= use, detail)
     return Edges(singles, noise, uses)
 
 
@@ -251,11 +238,8 @@ def _pieces(stretches: list[Stretch], first: int, end: int) -> Iterator[tuple[St
         low, high = max(first, stretch.first), min(end, stretch.first + stretch.count)
         if low < high:
             behind = low - stretch.first
-            yield (
-                stretch,
-                stretch.log_product + (behind * stretch.log_c if behind else 0.0),
-                (high - low),
-            )
+            log = stretch.log_product + (behind * stretch.log_c if behind else 0.0)
+            yield stretch, log, high - low
 
 
 def noise_size(stretches: list[Stretch], first: int, end: int, log_unit: float) -> float:
@@ -293,17 +277,11 @@ def uses_of(
         log += _OF_LOG * (abs(log) + abs(log_unit)) - log_unit + math.log(stretch.reach * _UP)
         if stretch.log_c > 0:
             # Older uses weigh more: those beyond the most are alike.
-            within = (
-                math.floor((math.log(most) - log) / stretch.log_c) + 1 if most < math.inf else count
-            )
-            within = min(max(within, 0), count)
-            if within < count:
-                alike = (
-                    np.array([most]),
-                    np.array([stretch.rate]),
-                    np.array([float(count - within)]),
-                )
-                parts.append(alike)
+            within = count
+            if most < math.inf:
+                fit = math.floor((math.log(most) - log) / stretch.log_c) + 1
+                within = min(max(fit, 0), count)
+                parts.append(_alike(most, stretch.rate, count - within))
             count, log = within, log + (within - 1) * stretch.log_c
         if count == 0:
             continue
@@ -316,10 +294,14 @@ def uses_of(
     if not parts:
         return None
     weights, rates, counts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    heavy = weights > 0
+    heavy = (weights > 0) & (counts > 0)
     if not heavy.any():
         return None
     return Coins(weights[heavy], rates[heavy], counts[heavy], offset)
+
+
+def _alike(weight: float, rate: float, count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    return np.array([weight]), np.array([rate]), np.array([float(count)])
 
 
 def _falling(count: int, fall: float, rate: float) -> tuple[FloatArray, FloatArray, float]:
@@ -368,8 +350,8 @@ def block_parts(
     rarest: float,
 ) -> Parts:
     """Return the pairs of (records here, records there) with these edges."""
-    found = _block_pairs(stretches, edges, split, diameter, rarest)
-    blocks = [(pair, 1) for pair in found if pair is not None]
+    pairs = _block_pairs(stretches, edges, split, diameter, rarest)
+    blocks = [(pair, 1) for pair in pairs if pair is not None]
     return _single_pairs(stretches, edges.singles, split, rarest) + blocks
 
 
@@ -412,9 +394,9 @@ def coin_pair(coins: Coins, split: tuple[int, int], cap: float, rarest: float) -
     """Return the pair of (records here, records there), each moving by such coins."""
     here, there = split
     right = smoothed(coins.copies(here), cap, rarest)
-    if there == 0:
-        return BlockPair(right, None, rarest)
-    left = right if here == there else smoothed(coins.copies(there), cap, rarest)
+    if here == there:
+        return BlockPair(right, right, rarest)
+    left = smoothed(coins.copies(there), cap, rarest) if there else NO_USES
     return BlockPair(right, left, rarest)
 
 
@@ -438,5 +420,5 @@ def single_pair(size: float, rate: float, split: tuple[int, int], rarest: float)
     """Return the pair of one step whose own noise hides its own use."""
     if split == (1, 0):
         return GaussianPair(size) if rate == 1 else SampledPair(rate, size)
-    coins = Coins(np.array([size]), np.array([rate]), np.array([1.0]))
+    coins = Coins(*_alike(size, rate, 1))
     return coin_pair(coins, split, math.inf, rarest)

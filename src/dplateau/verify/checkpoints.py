@@ -25,19 +25,23 @@ from dplateau.algorithms import (
     Run,
     Schedule,
 )
-from dplateau.verify import blocks, iteration, ordered, reading
-from dplateau.verify.claims import ROUNDED, Case, Derived, Theorem, gaussian_derived
-from dplateau.verify.facts import batches_per_epoch, blocks_of, require_batches, require_plain
+from dplateau.verify import blocks, iteration, ordered
+from dplateau.verify.cases import (
+    ROUNDED,
+    THEOREMS,
+    Case,
+    Derived,
+    batches_per_epoch,
+    blocks_of,
+    gaussian_derived,
+    order_of,
+    require_plain,
+    theorem,
+)
 from dplateau.verify.precise import MP, Precise
-from dplateau.verify.report import Ledger
 
 _MOST_RELEASES = 10**6
-_FULL_BATCH: dict[str, Theorem] = {
-    "gd_contraction": iteration.gd_contraction,
-    "gd_bounded": iteration.gd_bounded,
-    "modulus": iteration.modulus,
-}
-_POISSON: dict[str, str] = {"add_remove": "poisson_blocks", "replace": "poisson_blocks_replace"}
+_FULL_BATCH = ("gd_contraction", "gd_bounded", "modulus")
 
 
 @dataclass(frozen=True)
@@ -49,55 +53,57 @@ class Stretch:
     count: int
 
 
+@theorem(FullBatch, release=None, noise=None)
 def checkpoints_full_batch(case: Case) -> Derived:
     """Derive full batches: the squared mu of all stretches add up."""
-    require_batches(case.run, case.ledger, FullBatch)
-    name = reading.word(case.witness, "bound")
-    case.ledger.require("bound of a stretch", name in _FULL_BATCH, f"{name!r}")
+    name = case.witness["bound"].word()
+    case.require("bound of a stretch", name in _FULL_BATCH, f"{name!r}")
     squares = []
     for one, alone in _stretch_cases(case):
-        mu = _FULL_BATCH[name](alone).mu
+        mu = THEOREMS[name](alone).mu
         assert mu is not None
         squares.append(one.count * mu**2)
     return gaussian_derived(math.sqrt(math.fsum(squares)), case.delta)
 
 
+@theorem(Poisson, release=None, knows_groups=True)
 def checkpoints_poisson(case: Case) -> Derived:
     """Derive Poisson batches: the blocks of all stretches in one product, for each split."""
-    require_batches(case.run, case.ledger, Poisson)
-    name = reading.word(case.witness, "bound")
-    fits = name == _POISSON[case.run.neighbors]
-    case.ledger.require("bound of a stretch", fits, f"{name!r} for {case.run.neighbors!r}")
+    name, swapped = case.witness["bound"].word(), case.run.neighbors == "replace"
+    fits = name == ("poisson_blocks_replace" if swapped else "poisson_blocks")
+    case.require("bound of a stretch", fits, f"{name!r} for {case.run.neighbors!r}")
     splits: list[blocks.Parts] = []
     failing = MP.zero
     for one, alone in _stretch_cases(case):
-        blocks.require_poisson(alone, case.run.neighbors)
-        found, extra = blocks.parts_of(alone)
-        splits = splits or [[] for _ in found]
-        for total, parts in zip(splits, found, strict=True):
+        require_plain(alone, own_rates=True)
+        of_stretch, extra = blocks.parts_of(alone)
+        splits = splits or [[] for _ in of_stretch]
+        for total, parts in zip(splits, of_stretch, strict=True):
             total += [(pair, count * one.count) for pair, count in parts]
         # All batches of the run are conditioned on at once: the chances of a bad one add up.
         failing += one.count * extra
     detail = f"broken with chance {float(failing):.3g}"
-    case.ledger.require("batch limits", failing < case.delta, detail)
+    case.require("batch limits", failing < case.delta, detail)
     return blocks.worst_split(case, splits, failing)
 
 
+@theorem(Cyclic, OnePass, release=None)
 def checkpoints_ordered(case: Case) -> Derived:
     """Derive batches in order: the sum over the stretches of the record that is exposed most."""
-    return gaussian_derived(math.sqrt(max(_costs(case))), case.delta)
+    return iteration.squares_derived(case, max(_costs(case)))
 
 
+@theorem(Cyclic, release=None)
 def checkpoints_shuffled(case: Case) -> Derived:
     """Derive one secret order: the average over positions of what all stretches cost together.
 
     Of the witness only the shares of records that are averaged together are read: the most exposed
     ones first, each group charged as its worst, and whoever is in no group as the last one.
     """
-    run, order = case.run, iteration.order_of(case.run)
-    case.ledger.require("order", order == "shuffle_once", f"this is {run.described}")
+    run = case.run
+    case.require("order", order_of(run) == "shuffle_once", f"this is {run.described}")
     size, costs = int(run.batch_size), _costs(case)
-    charged = reading.numbers(case.witness, "shares", most=500)
+    charged = case.witness["shares"].numbers(most=500)
     # Shares are rounded up: a group ends with the record that nearly fills it.
     edges = [share * run.n * (1 - 1e-9) for share in accumulate(charged)]
     weights: list[Precise] = [MP.zero] * len(charged)
@@ -116,59 +122,56 @@ def checkpoints_shuffled(case: Case) -> Derived:
 # --- the stretches -------------------------------------------------------------------------------
 
 
-def release_steps(run: Run, ledger: Ledger) -> list[int]:
+def _release_steps(case: Case) -> list[int]:
     """Return after how many steps something leaves, from the description alone."""
-    release = run.release
+    run, release = case.run, case.run.release
     if isinstance(release, LastIterate) and run.average_last > 1:
         # An average of the last k iterates says no more than they do.
         release = Checkpoints(last=run.average_last)
     known = isinstance(release, Checkpoints)
-    ledger.require("release", known, f"the run releases {run.release.name!r}")
-    ledger.require("plain steps", run.momentum == 0, "momentum is not covered")
+    case.require("release", known, f"the run releases {run.release.name!r}")
+    case.require("plain steps", run.momentum == 0, "momentum is not covered")
     assert isinstance(release, Checkpoints)
     if release.every is not None:
         count = run.steps // release.every
-        ledger.require("releases", count <= _MOST_RELEASES, f"{count} of them")
-        found = {release.every * (i + 1) for i in range(count)}
+        case.require("releases", count <= _MOST_RELEASES, f"{count} of them")
+        steps = {release.every * (i + 1) for i in range(count)}
     elif release.last is not None:
-        ledger.require("releases", release.last <= _MOST_RELEASES, f"{release.last} of them")
-        found = {run.steps - i for i in range(release.last)}
+        case.require("releases", release.last <= _MOST_RELEASES, f"{release.last} of them")
+        steps = {run.steps - i for i in range(release.last)}
     else:
         assert release.at is not None
-        found = set(release.at)
-    return sorted(found | {run.steps})
+        steps = set(release.at)
+    return sorted(steps | {run.steps})
 
 
-def _stretches(run: Run, ledger: Ledger, period: int) -> list[Stretch]:
+def _stretches(case: Case, period: int) -> list[Stretch]:
     """Return the stretches, equal ones once, in the order in which they first come."""
-    scheduled = any(isinstance(value, Schedule) for value in _schedules(run).values())
-    found: dict[tuple[int, int], Stretch] = {}
-    for start, stop in pairwise([0, *release_steps(run, ledger)]):
+    scheduled = any(isinstance(value, Schedule) for value in _schedules(case.run).values())
+    counted: dict[tuple[int, int], Stretch] = {}
+    for start, stop in pairwise([0, *_release_steps(case)]):
         key = (start if scheduled else start % period, stop - start)
-        known = found.get(key, Stretch(start, stop, 0))
-        found[key] = replace(known, count=known.count + 1)
-    return list(found.values())
+        known = counted.get(key, Stretch(start, stop, 0))
+        counted[key] = replace(known, count=known.count + 1)
+    return list(counted.values())
 
 
 def _schedules(run: Run) -> dict[str, Any]:
     """Return whatever may change from step to step, by the name that states it."""
-    found: dict[str, Any] = {"learning_rate": run.learning_rate}
+    values: dict[str, Any] = {"learning_rate": run.learning_rate}
     if run.inverse_temperature is None:
-        found[run.noise.name] = run.noise.value
+        values[run.noise.name] = run.noise.value
     if isinstance(run.batches, Poisson):
-        found["sampling_rate"] = run.batches.rate
-    return found
+        values["sampling_rate"] = run.batches.rate
+    return values
 
 
 def _stretch_cases(case: Case) -> Iterator[tuple[Stretch, Case]]:
     """Yield every stretch as a run of its own, with what the witness says about it."""
-    run, ledger = case.run, case.ledger
-    stretches = _stretches(run, ledger, 1)
-    rows = reading.rows(case.witness, "stretches")
-    ledger.require("stretches", len(rows) == len(stretches), f"{len(rows)} of {len(stretches)}")
-    for i, (one, row) in enumerate(zip(stretches, rows, strict=True)):
-        witness = reading.record(reading.as_record(row, f"stretches[{i}]"), "witness")
-        yield one, replace(case, run=_alone(run, one), witness=witness)
+    stretches, rows = _stretches(case, 1), case.witness["stretches"].rows()
+    case.require("stretches", len(rows) == len(stretches), f"{len(rows)} of {len(stretches)}")
+    for one, row in zip(stretches, rows, strict=True):
+        yield one, replace(case, run=_alone(case.run, one), witness=row["witness"])
 
 
 def _alone(run: Run, stretch: Stretch) -> Run:
@@ -199,28 +202,24 @@ def _between(schedule: Schedule, start: int, stop: int) -> Iterator[tuple[float,
 
 def _costs(case: Case) -> list[float]:
     """Return for every position the sum over the stretches of its sum of squares."""
-    run, ledger = case.run, case.ledger
-    require_batches(run, ledger, Cyclic, OnePass)
-    require_plain(run, ledger, averaged=True)
-    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
-    losses = iteration.contractive_losses(case)
-    length = batches_per_epoch(run)
-    stretches = _stretches(run, ledger, length)
-    starts = reading.rows(case.witness, "starts")
-    ledger.require("starts", len(starts) == len(stretches), f"{len(starts)} of {len(stretches)}")
+    run = case.run
+    require_plain(case, averaged=True)
+    losses, length = iteration.contractive_losses(case), batches_per_epoch(run)
+    stretches, starts = _stretches(case, length), case.witness["starts"].rows()
+    case.require("starts", len(starts) == len(stretches), f"{len(starts)} of {len(stretches)}")
     positions = [min(length, one.stop - one.start) for one in stretches]
     work = sum((one.stop - one.start) * n for one, n in zip(stretches, positions, strict=True))
     iteration.require_short(case, -(-work // run.steps))
-    shuffled = iteration.order_of(run) == "reshuffle"
+    shuffled = order_of(run) == "reshuffle"
     if shuffled:
         inside = any(one.start % length or one.stop % length for one in stretches)
-        ledger.require("whole epochs", not inside, "reshuffled runs release between epochs")
+        case.require("whole epochs", not inside, "reshuffled runs release between epochs")
     steps = ordered.steps_of(case, losses)
     total = np.zeros(min(length, run.steps))
     for one, stored in zip(stretches, starts, strict=True):
-        found = ordered.costs_of(case, steps.between(one.start, one.stop), {"starts": stored})
+        costs = ordered.costs_of(case, steps.between(one.start, one.stop), stored)
         if shuffled:
-            total += one.count * max(found)  # each stretch has its own worst record
+            total += one.count * max(costs)  # each stretch has its own worst record
         else:
-            total[(one.start + np.arange(len(found))) % length] += one.count * np.array(found)
+            total[(one.start + np.arange(len(costs))) % length] += one.count * np.array(costs)
     return [cost * ROUNDED for cost in total.tolist()]

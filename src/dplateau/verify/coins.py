@@ -96,6 +96,10 @@ class Atoms:
         return float(self.points.min()) + noise, float(kept.max()) - noise
 
 
+# Nothing but noise.
+NO_USES = Atoms(np.zeros(1), np.ones(1))
+
+
 @dataclass(frozen=True, eq=False)
 class Coins:
     """M = offset + sum of weights[g] times the heads of counts[g] coins of chance rates[g]."""

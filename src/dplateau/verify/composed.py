@@ -68,7 +68,7 @@ class Rows:
 
         A grid adds about a sixth of its squared interval to the variance of every step.
         """
-        variances = np.array([pair.typical_loss**2 for pair in self.pairs])
+        variances = np.array([_variance(pair) for pair in self.pairs])
         steps = self.counts.sum(axis=1)
         small = math.sqrt(float(((self.counts * variances).sum(axis=1) / steps).min()))
         if steps.max() == 1:
@@ -123,6 +123,14 @@ def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMas
     return connected_dots(interval, first, pair.deltas(grid, order))
 
 
+def _variance(pair: LossPair) -> float:
+    """Return about the variance of a pair's loss under its first law."""
+    low, high = pair.reach(1e-6, 0)
+    part = _masses(pair, 0, max((high - low) / 4000, 1e-12), 1e-6)
+    mean = float(part.masses @ part.losses) / float(part.masses.sum())
+    return float(part.masses @ (part.losses - mean) ** 2)
+
+
 def connected_dots(interval: float, lowest: int, deltas: FloatArray) -> LossMasses:
     """Return the losses on a grid that dominate a curve given by its deltas on that grid.
 
@@ -132,11 +140,11 @@ def connected_dots(interval: float, lowest: int, deltas: FloatArray) -> LossMass
     from dp_accounting.pld import pld_pmf
 
     falling = np.minimum.accumulate(np.clip(deltas, 0.0, 1.0))
-    found = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
+    law = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(
         interval, lowest, lowest + deltas.size - 1, falling
     ).to_dense_pmf()
-    masses = np.asarray(found._probs, dtype=float)
-    return LossMasses(interval, int(found._lower_loss), masses, float(found._infinity_mass))
+    masses = np.asarray(law._probs, dtype=float)
+    return LossMasses(interval, int(law._lower_loss), masses, float(law._infinity_mass))
 
 
 def _average(moments: _Moments, weights: FloatArray, epsilon: float, floor: float) -> Curve:
@@ -196,8 +204,7 @@ class _Moments:
         """Return log E e^(tilt loss) of every row."""
         if tilt not in self.known:
             self.known[tilt] = np.array([_log_moment(part, tilt) for part in self.parts])
-        found: FloatArray = self.counts @ self.known[tilt]
-        return found
+        return np.asarray(self.counts @ self.known[tilt])
 
     def best_tilts(self, epsilon: float, floor: float) -> FloatArray:
         """Return for every row about the tilt at which e^-(tilt eps) times its moment is least.
@@ -242,8 +249,8 @@ class _Moments:
             law, x = _tilted(part, tilt), part.losses
             mean = float((law * x).sum())
             variances.append(float((law * (x - mean) ** 2).sum()))
-        found: FloatArray = np.sqrt(self.counts @ np.array(variances))
-        return np.maximum(found, self.parts[0].interval)
+        spread = np.sqrt(self.counts @ np.array(variances))
+        return np.asarray(np.maximum(spread, self.parts[0].interval))
 
     def laws(self, windows: list[tuple[int, int]], tilt: float) -> list[FloatArray]:
         """Return the tilted law of every row on its window, by one transform of each part."""
@@ -261,12 +268,12 @@ class _Moments:
             log = np.log(transform)
             for k in np.flatnonzero(self.counts[:, i]):
                 logs[k] += self.counts[k, i] * log
-        found = []
+        laws = []
         for (low, _), row, log in zip(windows, self.counts, logs, strict=True):
             law = np.maximum(fft.irfft(np.exp(log), size), 0.0)
             lowest = sum(int(n) * part.lowest for n, part in zip(row, self.parts, strict=True))
-            found.append(np.roll(law, -((low - lowest) % size)))
-        return found
+            laws.append(np.roll(law, -((low - lowest) % size)))
+        return laws
 
 
 def _tilted(part: LossMasses, tilt: float) -> FloatArray:
@@ -323,59 +330,57 @@ def _root(curve: Curve, delta: float, low: float, high: float) -> float:
     def excess(eps: float) -> float:
         return math.log(max(curve(eps), 1e-300) / delta)
 
-    found = float(optimize.brentq(excess, low, high, rtol=1e-10)) * (1 + 1e-9)
-    return found if curve(found) <= delta else high
+    root = float(optimize.brentq(excess, low, high, rtol=1e-10)) * (1 + 1e-9)
+    return root if curve(root) <= delta else high
 
 
 @dataclass(frozen=True)
 class Composed:
-    """An epsilon, the grid it was found on, and upper bounds near any (epsilon, delta)."""
+    """An epsilon, the grid it was read from, and upper bounds near any (epsilon, delta)."""
 
     epsilon: float
     interval: float
     near: Callable[[float, float], Curve]
 
 
-def composed_epsilon(
-    rows: Rows,
-    claimed: float,
-    delta: float,
-    *,
-    level: float | None = None,
-    of: Callable[[Curve], Curve] | None = None,
-) -> Composed:
+def composed_epsilon(rows: Rows, claimed: float, delta: float, *, of_two: bool = False) -> Composed:
     """Return the epsilon of an average of compositions, on finer and finer grids.
 
     A grid only ever makes epsilon larger, by about the square of its interval; it is refined until
-    the claim is met or nothing changes. ``of`` turns the curve into that of two records, who each
-    get half of epsilon at ``level``.
+    the claim is met or nothing changes. With ``of_two`` the curve is that of two records,
+    (1 + e^(eps/2)) delta(eps/2), each at half epsilon.
     """
-    share = 1.0 if level is None else level / delta
-    half = 1.0 if of is None else 0.5
+    half, share = (0.5, 1 / (1 + math.exp(min(claimed / 2, 600.0)))) if of_two else (1.0, 1.0)
     coarsest = rows.interval(half * claimed)
 
     def near_on(interval: float, level: float) -> Callable[[float], Curve]:
         curves = rows.curves(interval, level)
-        return lambda eps: curves(half * eps) if of is None else of(curves(half * eps))
+        if not of_two:
+            return curves
+
+        def near_half(epsilon: float) -> Curve:
+            curve = curves(epsilon / 2)
+            return lambda eps: (1 + math.exp(min(eps / 2, 700.0))) * curve(eps / 2)
+
+        return near_half
 
     interval, best, problem = coarsest, math.nan, None
     for _ in range(_ATTEMPTS):
         try:
-            found = epsilon_near(near_on(interval, share * delta), delta, claimed)
+            here = epsilon_near(near_on(interval, share * delta), delta, claimed)
         except ArithmeticError as error:
             if not math.isnan(best):
                 break
             interval, problem = 4 * interval, error  # too fine for losses that reach so far
             continue
-        settled = best - found <= 1e-5 * found
-        best = found if math.isnan(best) else min(best, found)
+        settled = best - here <= 1e-5 * here
+        best = here if math.isnan(best) else min(best, here)
         # No finer grid gains a fifth: such a claim is not this proof's.
         if best <= claimed or settled or best > 1.2 * claimed + 1e-3:
             break
         interval /= 2
     if math.isnan(best):
         raise ArithmeticError(f"no grid settles this composition ({problem})")
-
     kept = cache(near_on)
 
     def near(epsilon: float, delta: float) -> Curve:

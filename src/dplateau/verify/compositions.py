@@ -14,32 +14,29 @@ from dplateau.algorithms import (
     Run,
     refuse_batches,
 )
-from dplateau.verify import reading
-from dplateau.verify.claims import (
+from dplateau.verify.cases import (
     ROUNDED,
+    Blocks,
     Case,
     Derived,
-    gaussian_derived,
-    product_derived,
-    product_of_two_derived,
-)
-from dplateau.verify.composed import Rows
-from dplateau.verify.facts import (
-    Blocks,
     batches_per_epoch,
     blocks_of,
     distance_factor,
     fewer_uses,
+    gaussian_derived,
     multipliers,
+    product_derived,
+    theorem,
     together,
 )
+from dplateau.verify.composed import Rows
 from dplateau.verify.pairs import (
     GaussianPair,
     LaplacePair,
     LossPair,
     SampledPair,
     SwappedPair,
-    TwoSidedPair,
+    two_sided_pair,
 )
 from dplateau.verify.precise import (
     MP,
@@ -59,6 +56,7 @@ _MOST_SCHEDULED = 10**6
 Uses = list[tuple[float, float, int]]
 
 
+@theorem(release=None, noise=None)
 def naive_composition(case: Case) -> Derived:
     """Derive T eps' at T delta', each step amplified by sampling."""
     distance, rate, count = _worst_use(case)
@@ -66,48 +64,47 @@ def naive_composition(case: Case) -> Derived:
     return Derived(up(epsilon), f"{count} steps, in fifty digits")
 
 
+@theorem(release=None, noise=None)
 def advanced_composition(case: Case) -> Derived:
     """Derive eps' sqrt(2 T log(1/d'')) + T eps' tanh(eps'/2) at T d' + d'' = delta."""
     distance, rate, count = _worst_use(case)
     delta = MP.mpf(case.delta)
-    found = []
+    epsilons = []
     for share in map(MP.mpf, _SHARES):
         each = _step_epsilon(case, distance, rate, delta * (1 - share) / count)
         spread = MP.sqrt(2 * count * MP.log(1 / (share * delta)))
-        found.append(each * spread + count * each * MP.tanh(each / 2))
-    return Derived(up(min(found)), f"{count} steps, in fifty digits")
+        epsilons.append(each * spread + count * each * MP.tanh(each / 2))
+    return Derived(up(min(epsilons)), f"{count} steps, in fifty digits")
 
 
+@theorem(release=None)
 def rdp_composition(case: Case) -> Derived:
     """Derive the best conversion of summed Rényi divergences at the witness's orders."""
-    run, ledger = case.run, case.ledger
-    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     uses = _uses(case)
-    swapped = run.neighbors == "replace" and _is_sampled(uses)
-    ledger.require("neighbors", not swapped, "sampled steps are covered for add_remove only")
-    orders = reading.numbers(case.witness, "orders", most=500)
-    ledger.require("orders", min(orders) > 1, f"the smallest order is {min(orders):g}")
+    swapped = case.run.neighbors == "replace" and _is_sampled(uses)
+    case.require("neighbors", not swapped, "sampled steps are covered for add_remove only")
+    orders = case.witness["orders"].numbers(most=500)
+    case.require("orders", min(orders) > 1, f"the smallest order is {min(orders):g}")
     epsilon = sampled_epsilon(uses, orders, case.delta)
     return Derived(epsilon, f"best of {len(orders)} orders, in fifty digits")
 
 
+@theorem(release=None)
 def gdp_composition(case: Case) -> Derived:
     """Derive mu-GDP: squared distances of plain Gaussians add up."""
-    run, ledger = case.run, case.ledger
-    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
     uses = _uses(case)
-    ledger.require("sampling", not _is_sampled(uses), "the sampling rate is below 1")
+    case.require("sampling", not _is_sampled(uses), "the sampling rate is below 1")
     total = math.fsum(count * distance**2 for distance, _, count in uses)
-    mu = math.sqrt(total)
-    return gaussian_derived(mu, case.delta)
+    return gaussian_derived(math.sqrt(total), case.delta)
 
 
+@theorem(release=None, noise=None)
 def pld_composition(case: Case) -> Derived:
     """Derive the product of every use's dominating pair."""
-    run, ledger = case.run, case.ledger
+    run = case.run
     laplace_swap = run.noise_kind == "laplace" and run.neighbors == "replace"
     unknown = laplace_swap and isinstance(run.batches, FixedSize)
-    ledger.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
+    case.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
     # One record removed and one added: (2 eps, (1 + e^eps) delta).
     twice = laplace_swap and isinstance(run.batches, Poisson)
     single = replace(case, run=run.replace(neighbors="add_remove")) if twice else case
@@ -121,15 +118,14 @@ def pld_composition(case: Case) -> Derived:
         pure = _pure(case, parts, 2 if twice else 1)
         if case.delta == 0 or pure.epsilon <= case.epsilon:
             return pure if twice else replace(pure, rows=rows)
-    return product_of_two_derived(case, rows) if twice else product_derived(case, rows)
+    return product_derived(case, rows, of_two=twice)
 
 
 def _pure(case: Case, parts: list[tuple[LossPair, int]], times: int) -> Derived:
     """Add up the largest losses, which only Laplace noise has."""
-    case.ledger.require("pure", case.run.noise_kind == "laplace", "delta = 0 needs bounded losses")
-    ends = [(pair.reach(0.0, order), n) for pair, n in parts for order in (0, 1)]
-    total = max(math.fsum(n * high for (_, high), n in ends[order::2]) for order in (0, 1))
-    return Derived(times * total * ROUNDED, "sum of the largest losses")
+    case.require("pure", case.run.noise_kind == "laplace", "delta = 0 needs bounded losses")
+    totals = [math.fsum(n * pair.reach(0.0, order)[1] for pair, n in parts) for order in (0, 1)]
+    return Derived(times * max(totals) * ROUNDED, "sum of the largest losses")
 
 
 def _pairs(case: Case) -> list[tuple[LossPair, int]]:
@@ -141,10 +137,10 @@ def _pairs(case: Case) -> list[tuple[LossPair, int]]:
             squares.append(count * distance**2)
         else:
             counted[distance, rate] = counted.get((distance, rate), 0) + count
-    found = [(_pair(case, *use), count) for use, count in fewer_uses(counted).items()]
+    pairs = [(_pair(case, *use), count) for use, count in fewer_uses(counted).items()]
     if squares:
-        found.append((GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED), 1))
-    return found
+        pairs.append((GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED), 1))
+    return pairs
 
 
 def _pair(case: Case, distance: float, rate: float) -> LossPair:
@@ -158,7 +154,7 @@ def _pair(case: Case, distance: float, rate: float) -> LossPair:
     if case.run.neighbors == "add_remove":
         return SampledPair(rate, distance)
     if isinstance(case.run.batches, Poisson):
-        return TwoSidedPair(rate, distance / 2, min(1e-30, 1e-7 * float(case.delta)))
+        return two_sided_pair(rate, distance / 2, min(1e-30, 1e-7 * float(case.delta)))
     return SwappedPair(rate, distance)
 
 
@@ -168,11 +164,10 @@ def _is_sampled(uses: Uses) -> bool:
 
 def _uses(case: Case) -> Uses:
     """Return the uses of the record that is exposed most."""
-    run = case.run
-    factor = distance_factor(run) * ROUNDED
-    if run.noise_kind == "laplace":
+    factor = distance_factor(case.run) * ROUNDED
+    if case.run.noise_kind == "laplace":
         factor *= math.sqrt(2)  # a standard deviation is sqrt(2) scales
-    exposed = _exposed(run, multipliers(run, case.ledger))
+    exposed = _exposed(case.run, multipliers(case))
     return [(factor / z, rate, count) for z, rate, count in exposed]
 
 
@@ -209,16 +204,12 @@ def _worst_use(case: Case) -> tuple[float, float, int]:
     """Return the largest distance of a use, the one sampling rate, and how many uses there are."""
     run, uses = case.run, _uses(case)
     unknown = run.noise_kind == "laplace" and run.neighbors == "replace" and _is_sampled(uses)
-    case.ledger.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
+    case.require("neighbors", not unknown, "sampled Laplace noise needs add_remove")
     rates = {rate for _, rate, _ in uses}
-    case.ledger.require("sampling rate", len(rates) == 1, "it changes from step to step")
+    case.require("sampling rate", len(rates) == 1, "it changes from step to step")
     return max(distance for distance, _, _ in uses), rates.pop(), sum(n for _, _, n in uses)
 
 
 def _step_epsilon(case: Case, distance: float, rate: float, delta: Precise) -> Precise:
-    def plain(level: Precise) -> Precise:
-        if case.run.noise_kind == "laplace":
-            return laplace_epsilon(distance, level)
-        return gaussian_epsilon(distance, level)
-
-    return amplified(plain, rate, delta)
+    plain = laplace_epsilon if case.run.noise_kind == "laplace" else gaussian_epsilon
+    return amplified(lambda level: plain(distance, level), rate, delta)

@@ -13,31 +13,41 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from dplateau.algorithms import FullBatch, LastIterate, Poisson, Run
-from dplateau.verify import blocks, reading
-from dplateau.verify.claims import ROUNDED, Case, Derived, gaussian_derived
+from dplateau.algorithms.stated import loss_of
+from dplateau.verify import blocks
+from dplateau.verify.cases import (
+    ROUNDED,
+    Case,
+    Derived,
+    distance_factor,
+    gaussian_derived,
+    require_batches,
+    require_cap,
+    require_constant,
+    require_noise,
+    theorem,
+)
 from dplateau.verify.coins import Coins
-from dplateau.verify.facts import distance_factor, require_batches, require_cap, require_constant
 from dplateau.verify.precise import MP
 
-Matrix = list[list[Fraction]]
 
-
+@theorem(release=None, noise=None, knows_groups=True)
 def momentum(case: Case) -> Derived:
     """Derive Poisson or full batches: the steps' own blocks, and that of the last step."""
-    run, ledger, witness = case.run, case.ledger, case.witness
+    run = case.run
     _require_run(case)
     cap, extra = require_cap(case) if isinstance(run.batches, Poisson) else (run.n, MP.zero)
-    contraction = reading.number(witness, "contraction")
+    contraction = case.witness["contraction"].number()
     kappa = _require_norm(case, cap, contraction)
-    own = reading.whole(witness, "own_blocks", 1)
-    ledger.require("own blocks", own <= run.steps, f"{own} of {run.steps} steps")
-    stage = require_constant(run, ledger)
-    assert run.loss is not None
-    size = stage.eta * run.loss.lipschitz / run.batch_size / stage.nu * ROUNDED
+    own = case.witness["own_blocks"].whole(1)
+    case.require("own blocks", own <= run.steps, f"{own} of {run.steps} steps")
+    stage = require_constant(case)
+    size = stage.eta * loss_of(run).lipschitz / run.batch_size / stage.nu * ROUNDED
     rate = run.batches.rate if isinstance(run.batches, Poisson) else 1.0
     assert isinstance(rate, float)
     if rate == 1:
@@ -55,15 +65,10 @@ def momentum(case: Case) -> Derived:
 
 def _certain(case: Case, size: float, kappa: float, c: float, own: int) -> Derived:
     """Return the claim about a record in every batch: squares of certain moves."""
-    old = kappa * sum_of_powers(c, own, case.run.steps)
-    mu = size * math.sqrt(own - 1 + (1 + old * ROUNDED) ** 2)
-    return gaussian_derived(mu * case.run.group_size * distance_factor(case.run), case.delta)
-
-
-def sum_of_powers(c: float, first: int, end: int) -> float:
-    """Return c^first + ... + c^(end - 1)."""
     log = math.log(c)
-    return math.exp(first * log) * math.expm1((end - first) * log) / math.expm1(log)
+    powers = math.exp(own * log) * math.expm1((case.run.steps - own) * log) / math.expm1(log)
+    mu = size * math.sqrt(own - 1 + (1 + kappa * powers * ROUNDED) ** 2)
+    return gaussian_derived(mu * case.run.group_size * distance_factor(case.run), case.delta)
 
 
 def _last_uses(run: Run, size: float, kappa: float, c: float, own: int, rate: float) -> Coins:
@@ -76,74 +81,53 @@ def _last_uses(run: Run, size: float, kappa: float, c: float, own: int, rate: fl
     old = blocks.uses_of(steps, own, run.steps, 0.0)
     if old is None:
         return one
-    return Coins(
-        np.r_[one.weights, old.weights],
-        np.r_[one.rates, old.rates],
-        np.r_[one.counts, old.counts],
-        old.offset,
-    )
-
-
-# --- the norm ------------------------------------------------------------------------------------
+    weights, rates = np.r_[one.weights, old.weights], np.r_[one.rates, old.rates]
+    return Coins(weights, rates, np.r_[one.counts, old.counts], old.offset)
 
 
 def _require_norm(case: Case, cap: int, contraction: float) -> float:
     """Check both matrix inequalities exactly, and return kappa, rounded up."""
-    run, ledger = case.run, case.ledger
-    ledger.require("contraction", 0 < contraction < 1, f"{contraction:.9g}")
-    entries = reading.numbers(case.witness, "norm", most=2)
-    ledger.require("norm", len(entries) == 2, f"{len(entries)} entries")
+    run, loss = case.run, loss_of(case.run)
+    case.require("contraction", 0 < contraction < 1, f"{contraction:.9g}")
+    entries = case.witness["norm"].numbers(most=2)
+    case.require("norm", len(entries) == 2, f"{len(entries)} entries")
     cross, own = (Fraction(entry) for entry in entries)
-    norm: Matrix = [[Fraction(1), cross], [cross, own]]
-    ledger.require("positive norm", _positive(norm) and own > cross**2, f"{entries}")
-    assert run.loss is not None
+    norm = np.array([[Fraction(1), cross], [cross, own]])
+    case.require("positive norm", _positive(norm) and own > cross**2, f"{entries}")
     assert isinstance(run.learning_rate, float)
     rate, ridge, m = Fraction(run.learning_rate), Fraction(run.l2), Fraction(run.momentum)
-    steep = ridge + Fraction(run.loss.smoothness) * Fraction(cap) / Fraction(run.batch_size)
+    steep = ridge + Fraction(loss.smoothness) * Fraction(cap) / Fraction(run.batch_size)
+    ahead = -m if run.momentum_kind == "nesterov" else Fraction(0)
     for name, curvature in (("flattest", ridge), ("steepest", steep)):
         x = rate * curvature
-        ahead = -m if run.momentum_kind == "nesterov" else Fraction(0)
-        turned = [x, m + x * ahead]  # the new u: m u + x (w + ahead u)
-        step = [[1 - turned[0], -turned[1]], turned]
-        image = _times(_turned(step), _times(norm, step))
-        left = [
-            [Fraction(contraction) ** 2 * norm[i][j] - image[i][j] for j in (0, 1)] for i in (0, 1)
-        ]
+        turned = (x, m + x * ahead)  # the new u: m u + x (w + ahead u)
+        step = np.array([[1 - turned[0], -turned[1]], turned])
+        left = Fraction(contraction) ** 2 * norm - step.T @ norm @ step
         detail = f"c = {contraction:.12g} at learning rate times curvature {float(x):.6g}"
-        ledger.require(f"shrinks at the {name}", _positive(left), detail)
-    entering = norm[0][0] - 2 * cross + own  # G^T P G
+        case.require(f"shrinks at the {name}", _positive(left), detail)
+    entering = norm[0, 0] - 2 * cross + own  # G^T P G
     leaving = own / (own - cross**2)  # (P^-1)_11
     return math.sqrt(float(entering * leaving)) * (1 + 1e-15)
 
 
-def _positive(matrix: Matrix) -> bool:
-    """Return whether a symmetric matrix has no negative direction."""
+def _positive(matrix: Any) -> bool:
+    """Return whether a symmetric matrix of fractions has no negative direction."""
     (a, b), (_, d) = matrix
-    return a >= 0 and d >= 0 and a * d >= b * b
-
-
-def _times(left: Matrix, right: Matrix) -> Matrix:
-    return [[left[i][0] * right[0][j] + left[i][1] * right[1][j] for j in (0, 1)] for i in (0, 1)]
-
-
-def _turned(matrix: Matrix) -> Matrix:
-    return [[matrix[j][i] for j in (0, 1)] for i in (0, 1)]
+    return bool(a >= 0 and d >= 0 and a * d >= b * b)
 
 
 def _require_run(case: Case) -> None:
-    run, ledger = case.run, case.ledger
+    run, loss = case.run, case.run.loss
     hidden = isinstance(run.release, LastIterate)
-    ledger.require("release", hidden, f"the run releases {run.release.name!r}")
-    known = run.momentum_kind in ("heavy_ball", "nesterov")
-    moves = run.momentum > 0 and known
-    ledger.require("momentum", moves, f"{run.momentum:g}, {run.momentum_kind}")
-    ledger.require("one iterate", run.average_last == 1, "averages are not covered")
-    require_batches(run, ledger, FullBatch, Poisson)
-    ledger.require("no domain", run.domain is None, "a projection may stretch the norm")
-    ledger.require("noise kind", run.noise_kind == "gaussian", f"the noise is {run.noise_kind}")
-    ledger.require("constant steps", not run.has_schedule, "the theorem is about equal steps")
-    ledger.require("learning rate", run.learning_rate is not None, "the theorem needs it")
-    loss = run.loss
-    fits = loss is not None and loss.convex and math.isfinite(loss.smoothness)
-    fits = fits and loss is not None and math.isfinite(loss.lipschitz)
-    ledger.require("geometry", fits, "convex, smooth and Lipschitz losses")
+    case.require("release", hidden, f"the run releases {run.release.name!r}")
+    moves = run.momentum > 0 and run.momentum_kind in ("heavy_ball", "nesterov")
+    case.require("momentum", moves, f"{run.momentum:g}, {run.momentum_kind}")
+    case.require("one iterate", run.average_last == 1, "averages are not covered")
+    require_batches(case, FullBatch, Poisson)
+    case.require("no domain", run.domain is None, "a projection may stretch the norm")
+    require_noise(case)
+    case.require("constant steps", not run.has_schedule, "the theorem is about equal steps")
+    case.require("learning rate", run.learning_rate is not None, "the theorem needs it")
+    known = loss is not None and loss.convex
+    fits = known and all(map(math.isfinite, (loss_of(run).smoothness, loss_of(run).lipschitz)))
+    case.require("geometry", fits, "convex, smooth and Lipschitz losses")

@@ -19,28 +19,31 @@ import numpy as np
 
 from dplateau.algorithms import Cyclic, OnePass
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.verify import reading
-from dplateau.verify.claims import ROUNDED, Case, Derived, gaussian_derived
-from dplateau.verify.facts import (
+from dplateau.verify.cases import (
+    ROUNDED,
+    Case,
+    Derived,
     Stage,
     batches_per_epoch,
     equal_steps,
     least_share,
     moved_by_record,
+    order_of,
     smallest_batch,
     stages,
+    theorem,
 )
 from dplateau.verify.iteration import (
     MOST_STEPS,
-    order_of,
-    plan_squares,
+    contractive_losses,
     program_of,
-    require_contractive,
     require_short,
+    squares_derived,
     worst_record_squares,
 )
 from dplateau.verify.precise import MP, Precise, epsilon_at, mixture
-from dplateau.verify.walks import Program, StepLosses
+from dplateau.verify.reading import Entry
+from dplateau.verify.walks import Program, plan_squares, step_losses
 
 _MOST_EPOCHS = 10**5
 
@@ -48,46 +51,38 @@ _MOST_EPOCHS = 10**5
 # --- the worst position --------------------------------------------------------------------------
 
 
+@theorem(Cyclic)
 def cyclic_contraction(case: Case) -> Derived:
     """Derive batches in turn: the record of the last step."""
-    return gaussian_derived(math.sqrt(cyclic_squares(case)), case.delta)
-
-
-def cyclic_squares(case: Case) -> float:
-    """Return the sum of squares of batches in turn, for the worst record."""
-    losses = require_contractive(case, Cyclic)
+    losses = contractive_losses(case)
     # In a cut-off epoch of a reshuffled run two uses may be neighbors, and no cyclic pattern has
     # that. One epoch alone, whole or not, has one use at most.
     if order_of(case.run) == "reshuffle" and case.run.steps > batches_per_epoch(case.run):
-        require_whole_epochs(case)
+        _require_whole_epochs(case)
     return _worst_of_ordered(case, losses)
 
 
+@theorem(OnePass)
 def one_pass_contraction(case: Case) -> Derived:
     """Derive one pass: the record of the last step."""
-    return gaussian_derived(math.sqrt(one_pass_squares(case)), case.delta)
+    return _worst_of_ordered(case, contractive_losses(case))
 
 
-def one_pass_squares(case: Case) -> float:
-    """Return the sum of squares of one pass, for the worst record."""
-    return _worst_of_ordered(case, require_contractive(case, OnePass))
-
-
-def _worst_of_ordered(case: Case, losses: str) -> float:
+def _worst_of_ordered(case: Case, losses: str) -> Derived:
     if equal_steps(case.run):
-        return worst_record_squares(case, losses, case.run.diameter)
-    return max(position_costs(case, losses))
+        return squares_derived(case, worst_record_squares(case, losses, case.run.diameter))
+    return squares_derived(case, max(_position_costs(case, losses)))
 
 
-def require_whole_epochs(case: Case) -> None:
-    """Require that no epoch is cut off."""
+def _require_whole_epochs(case: Case) -> None:
     left = case.run.steps % batches_per_epoch(case.run)
-    case.ledger.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
+    case.require("whole epochs", left == 0, f"{left} steps lie in a cut-off epoch")
 
 
 # --- averages over secret orders -----------------------------------------------------------------
 
 
+@theorem(Cyclic)
 def shuffle_once_average(case: Case) -> Derived:
     """Derive the average over the record's position: one secret order for all epochs."""
     losses = _require_shuffled(case, "shuffle_once")
@@ -102,10 +97,11 @@ def shuffle_once_average(case: Case) -> Derived:
     return _averaged(case, program)
 
 
+@theorem(Cyclic)
 def reshuffle_average(case: Case) -> Derived:
     """Derive the average over the position in the last epoch: a fresh order each epoch."""
     losses = _require_shuffled(case, "reshuffle")
-    require_whole_epochs(case)
+    _require_whole_epochs(case)
     if not equal_steps(case.run):
         return _averaged_positions(case, losses)
     length = batches_per_epoch(case.run)
@@ -121,24 +117,20 @@ def reshuffle_average(case: Case) -> Derived:
 
 
 def _require_shuffled(case: Case, order: str) -> str:
-    losses = require_contractive(case, Cyclic)
-    found = order_of(case.run)
-    about = f"the theorem is about {order!r}; this is {found!r}"
-    case.ledger.require("order", found == order, about)
+    losses, seen = contractive_losses(case), order_of(case.run)
+    case.require("order", seen == order, f"the theorem is about {order!r}; this is {seen!r}")
     return losses
 
 
 def _averaged(case: Case, program: Callable[[int, int], Program]) -> Derived:
     """Average over groups of positions, each charged as its most exposed member."""
-    listed = reading.rows(case.witness, "groups", most=500)
-    groups = [reading.as_record(group, f"groups[{i}]") for i, group in enumerate(listed)]
-    firsts = [reading.whole(group, "trailing") for group in groups]
+    groups = case.witness["groups"].rows(most=500)
+    firsts = [group["trailing"].whole() for group in groups]
     weights, squares = _shares(case, firsts), []
-    for i, group in enumerate(groups):
+    for i, (first, group) in enumerate(zip(firsts, groups, strict=True)):
         # A record that a short run never reaches is charged as if it were used once.
-        uses = max(1, -(-(case.run.steps - firsts[i]) // batches_per_epoch(case.run)))
-        plan = reading.record(group, "plan")
-        squares.append(plan_squares(case, program(firsts[i], uses), plan, f"[{i}]"))
+        uses = max(1, -(-(case.run.steps - first) // batches_per_epoch(case.run)))
+        squares.append(plan_squares(case, program(first, uses), group["plan"], f"[{i}]"))
     return mixture_derived(case, weights, squares)
 
 
@@ -152,7 +144,7 @@ def _shares(case: Case, firsts: list[int]) -> list[Precise]:
     run = case.run
     length, size = batches_per_epoch(run), int(run.batch_size)
     rising = firsts[0] == 0 and all(a < b for a, b in pairwise([*firsts, length]))
-    case.ledger.require("groups", rising, f"{len(firsts)} groups of {length} positions")
+    case.require("groups", rising, f"{len(firsts)} groups of {length} positions")
     missing = length * size - run.n
     # The number of trailing steps of the record in the last, perhaps shorter, batch of an epoch.
     of_short = (run.steps - 1 - (length - 1)) % length
@@ -166,10 +158,10 @@ def _shares(case: Case, firsts: list[int]) -> list[Precise]:
 def _averaged_positions(case: Case, losses: str) -> Derived:
     """Average over groups of positions, each charged as its worst member."""
     run, size = case.run, int(case.run.batch_size)
-    costs = position_costs(case, losses)
-    edges = reading.wholes(case.witness, "edges", most=500)
+    costs = _position_costs(case, losses)
+    edges = case.witness["edges"].wholes(most=500)
     rising = edges[0] == 0 and all(a < b for a, b in pairwise([*edges, len(costs)]))
-    case.ledger.require("groups", rising, f"{len(edges)} groups of {len(costs)} positions")
+    case.require("groups", rising, f"{len(edges)} groups of {len(costs)} positions")
     weights, squares = [], []
     for low, high in pairwise([*edges, len(costs)]):
         # The last position of an epoch holds what is left over.
@@ -205,15 +197,20 @@ class Steps:
         return Steps(self.length, *(column[start:stop] for column in columns))
 
 
-def position_costs(case: Case, losses: str) -> list[float]:
+def _position_costs(case: Case, losses: str) -> list[float]:
     """Return the sum of squares of each position, started where the witness says, rounded up."""
     length = batches_per_epoch(case.run)
     require_short(case, 1 if length >= case.run.steps else length)
-    return costs_of(case, steps_of(case, losses), case.witness)
+    bounded = math.isfinite(case.run.diameter)
+    starts = case.witness["starts"] if bounded else None
+    return costs_of(case, steps_of(case, losses), starts)
 
 
-def costs_of(case: Case, steps: Steps, stored: reading.Found) -> list[float]:
-    """Return the sum of squares of each position over such steps, rounded up."""
+def costs_of(case: Case, steps: Steps, stored: Entry | None) -> list[float]:
+    """Return the sum of squares of each position over such steps, rounded up.
+
+    ``stored`` are the starts of the positions, which only a bounded domain asks for.
+    """
     count, length, diameter = steps.nu.size, steps.length, case.run.diameter
     starts = _starts(case, stored, min(length, count))
     rounding = 1 + 1e-13 + 1e-15 * count
@@ -221,7 +218,7 @@ def costs_of(case: Case, steps: Steps, stored: reading.Found) -> list[float]:
     if length >= count:
         costs = _single_uses(steps.reach, left, steps.nu, starts, diameter)
         return [cost * rounding for cost in costs]
-    found = []
+    costs = []
     reshuffled = order_of(case.run) == "reshuffle"
     # Every epoch but the last is charged at its end, with the most that any place leaves there.
     most = _most_left(steps.reach, steps.others, length) if reshuffled else steps.reach[:0]
@@ -235,8 +232,8 @@ def costs_of(case: Case, steps: Steps, stored: reading.Found) -> list[float]:
             mixed = steps.others.copy()
             mixed[times] = steps.own[times]
             left, arrives = _left(mixed), steps.reach[times]
-        found.append(rounding * _position_cost(times, arrives, left, steps.nu, start, diameter))
-    return found
+        costs.append(rounding * _position_cost(times, arrives, left, steps.nu, start, diameter))
+    return costs
 
 
 def _single_uses(
@@ -247,19 +244,18 @@ def _single_uses(
     (s c ... c)^2 / (noise from there on).
     """
     noise = np.r_[np.cumsum(((nu * left) ** 2)[::-1])[::-1], 0.0]
-    found = []
+    costs = []
     for t, start in enumerate(starts):
         distance = float(left[t]) * (float(reach[t]) if start < 0 else diameter)
         room = float(noise[t] if start < 0 else noise[t + 1])
         known = start <= 0 and room > 0
-        found.append(distance**2 / room if known else 0.0 if distance == 0 else math.inf)
-    return found
+        costs.append(distance**2 / room if known else 0.0 if distance == 0 else math.inf)
+    return costs
 
 
 def _left(slopes: FloatArray) -> FloatArray:
     """Return how much of a distance after each step is left at the end of the run."""
-    found: FloatArray = np.r_[np.cumprod(slopes[:0:-1])[::-1], 1.0]
-    return found
+    return np.asarray(np.r_[np.cumprod(slopes[:0:-1])[::-1], 1.0])
 
 
 def _most_left(reach: FloatArray, slopes: FloatArray, length: int) -> FloatArray:
@@ -309,20 +305,18 @@ def _after(energy: FloatArray, times: IntArray, start: int) -> float:
 
 def steps_of(case: Case, losses: str) -> Steps:
     """Read off every step. Reshuffled steps count as lacking one record, used or not."""
-    run, loss = case.run, case.run.loss
-    assert loss is not None
+    run = case.run
     length, always = batches_per_epoch(run), order_of(run) == "reshuffle"
 
     @cache
     def slope(eta: float, records: int, used: bool) -> float:
-        maps = StepLosses(loss, run.l2, least_share(run, records, used), 1.0)
-        return maps.slope(losses, eta, case.ledger)
+        return step_losses(case, least_share(run, records, used)).slope(losses, eta)
 
-    found = stages(run)
-    counts = [stage.count for stage in found]
+    forward = stages(run)
+    counts = [stage.count for stage in forward]
 
     def column(value: Callable[[Stage], float]) -> FloatArray:
-        return np.repeat(np.array([value(stage) for stage in found]), counts)
+        return np.repeat(np.array([value(stage) for stage in forward]), counts)
 
     def slopes(records: int, used: bool) -> FloatArray:
         return column(lambda stage: slope(stage.eta, records, used))
@@ -335,10 +329,10 @@ def steps_of(case: Case, losses: str) -> Steps:
     return Steps(length, others, own, reach, column(lambda stage: stage.nu))
 
 
-def _starts(case: Case, stored: reading.Found, count: int) -> list[int]:
+def _starts(case: Case, stored: Entry | None, count: int) -> list[int]:
     """Return after which use each position's program starts, -1 for the start of the run."""
-    if math.isinf(case.run.diameter):
+    if stored is None or math.isinf(case.run.diameter):
         return [-1] * count
-    found = reading.wholes(stored, "starts", most=MOST_STEPS, least=-1)
-    case.ledger.require("starts", len(found) == count, f"{len(found)} of {count} positions")
-    return found
+    starts = stored.wholes(most=MOST_STEPS, least=-1)
+    case.require("starts", len(starts) == count, f"{len(starts)} of {count} positions")
+    return starts

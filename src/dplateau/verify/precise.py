@@ -27,8 +27,8 @@ Curve = Callable[[Precise], Precise]
 
 def up(value: Precise) -> float:
     """Return a double that is not below the value."""
-    found = float(value)
-    return found if value == found else math.nextafter(found, math.inf)
+    double = float(value)
+    return double if value == double else math.nextafter(double, math.inf)
 
 
 def gaussian_delta(epsilon: Precise, mu: Precise) -> Precise:
@@ -80,7 +80,8 @@ def _bracket(excess: Curve, guess: float) -> tuple[Precise, Precise]:
     """Return points on both sides of the root, close together if the guess is good."""
     here, step = MP.mpf(guess), MP.mpf(1) / 10**7
     rises = excess(here) > 0
-    while MP.mpf(10) ** -300 < here < MP.mpf(10) ** 300:
+    # Fifty digits do not resolve the arguments of tails beyond.
+    while MP.mpf(10) ** -300 < here < MP.mpf(10) ** 60:
         there = here * (1 + step) if rises else here / (1 + step)
         if (excess(there) > 0) != rises:
             return (here, there) if rises else (there, here)
@@ -112,6 +113,23 @@ def amplified(epsilon: Callable[[Precise], Precise], rate: float, delta: Precise
     if delta >= rate:
         return MP.zero
     return MP.log1p(rate * MP.expm1(epsilon(delta / rate)))
+
+
+def binomial_tail(most: int, trials: int, rate: float) -> Precise:
+    """Return P(Bin(trials, rate) > most), rounded up; one if that is no tail at all.
+
+    The incomplete beta function as its first term times a series of positive terms.
+    """
+    first = most + 1
+    if first > trials:
+        return MP.zero
+    if rate == 1 or first <= trials * rate:
+        return MP.one
+    n, k, q = MP.mpf(trials), MP.mpf(first), MP.mpf(rate)
+    log = MP.loggamma(n + 1) - MP.loggamma(k + 1) - MP.loggamma(n - k + 1)
+    log += k * MP.log(q) + (n - k + 1) * MP.log1p(-q)
+    series = MP.hyp2f1(n + 1, 1, k + 1, q, maxterms=10**6)
+    return MP.exp(log) * series * (1 + MP.mpf(10) ** -25)
 
 
 # --- Rényi divergences ---------------------------------------------------------------------------

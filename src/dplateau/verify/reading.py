@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -24,11 +24,104 @@ from dplateau.verify.report import Ledger, Malformed
 CERTIFICATE, COMPOSITION = sealed.CERTIFICATE.name, sealed.COMPOSITION.name
 FOREIGN, MIXING = sealed.FOREIGN.name, sealed.MIXING.name
 STATUSES = ("checked", "by construction", "declared")
-Found = Mapping[str, Any]
 # More than any honest certificate holds, in characters and in one list.
 _LONGEST_TEXT, _LONGEST_LIST = 2 * 10**7, 10**5
 # Longer runs and larger data are not looked at: sums over steps must end.
 _LARGEST = 10**12
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A value of a document, and its name there.
+
+    Whoever needs a number, a text, an object or a list asks for it: it is one, or `Malformed`.
+    """
+
+    value: Any
+    name: str = "it"
+
+    def __getitem__(self, name: str) -> Entry:
+        """Return what an object must hold under a name."""
+        if name not in self.record():
+            raise Malformed(f"{name!r} is missing")
+        return Entry(self.value[name], name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.record()
+
+    def _refuse(self, expected: str) -> Malformed:
+        text = repr(self.value)
+        shown = text if len(text) <= 60 else text[:57] + "..."
+        return Malformed(f"{self.name!r} must be {expected}; it is {shown}")
+
+    def number(self) -> float:
+        """Return a finite real number (True and False are none)."""
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            raise self._refuse("a number")
+        try:
+            real = float(self.value)
+        except OverflowError:
+            raise Malformed(f"{self.name!r} is too large for a number") from None
+        if not math.isfinite(real):
+            raise self._refuse("finite")
+        return real
+
+    def nonnegative(self) -> float:
+        real = self.number()
+        if real < 0:
+            raise self._refuse("at least zero")
+        return real
+
+    def whole(self, least: int = 0) -> int:
+        real = self.number()
+        if real != math.floor(real) or real < least:
+            raise self._refuse(f"a whole number of at least {least}")
+        return int(self.value)
+
+    def word(self) -> str:
+        if not isinstance(self.value, str):
+            raise self._refuse("a text")
+        return self.value
+
+    def record(self) -> dict[str, Any]:
+        if not isinstance(self.value, dict):
+            raise self._refuse("an object")
+        return self.value
+
+    def rows(self, most: int = _LONGEST_LIST) -> list[Entry]:
+        """Return the entries of a list that is neither empty nor longer than ``most``."""
+        if not isinstance(self.value, list) or not self.value:
+            raise self._refuse("a list with something in it")
+        if len(self.value) > most:
+            count = len(self.value)
+            raise Malformed(f"{self.name!r} has {count} entries; at most {most} are looked at")
+        return [Entry(value, f"{self.name}[{i}]") for i, value in enumerate(self.value)]
+
+    def tuples(self, *what: str) -> list[list[Entry]]:
+        """Return a list of lists, each with one entry for every word of ``what``."""
+        listed = self.rows()
+        for item in listed:
+            if not isinstance(item.value, list) or len(item.value) != len(what):
+                raise item._refuse(f"[{', '.join(what)}]")
+        return [item.rows() for item in listed]
+
+    def numbers(self, most: int = _LONGEST_LIST) -> list[float]:
+        return [item.number() for item in self.rows(most)]
+
+    def wholes(self, most: int = _LONGEST_LIST, least: int = 0) -> list[int]:
+        return [item.whole(least) for item in self.rows(most)]
+
+    def rising(self, most: int = _LONGEST_LIST) -> list[float]:
+        """Return numbers of at least zero that never fall."""
+        values = self.numbers(most)
+        if values[0] < 0 or any(b < a for a, b in pairwise(values)):
+            raise Malformed(f"{self.name!r} must start at zero or above and never fall")
+        return values
+
+    def shift_blocks(self) -> list[tuple[int, float, float]]:
+        """Return blocks of shifts, each [count, first shift, ratio]."""
+        rows = self.tuples("count", "first shift", "ratio")
+        return [(count.whole(1), a.nonnegative(), r.nonnegative()) for count, a, r in rows]
 
 
 def read_certificate(text: str) -> dict[str, Any]:
@@ -41,13 +134,13 @@ def read_certificate(text: str) -> dict[str, Any]:
     if len(text) > _LONGEST_TEXT:
         raise InvalidInput(f"not a certificate: it is longer than {_LONGEST_TEXT} characters")
     try:
-        found = json.loads(text, parse_constant=_no_constant)
+        document = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as problem:
         raise InvalidInput(f"not a certificate: the text is no JSON ({problem})") from None
-    if isinstance(found, dict) and found.get("kind") in (CERTIFICATE, MIXING, COMPOSITION):
-        return found
+    if isinstance(document, dict) and document.get("kind") in (CERTIFICATE, MIXING, COMPOSITION):
+        return document
     # The first check fails, and says why: another kind, or an older format.
-    reason = next(detail for _, _, detail in envelope_checks(found, sealed.CERTIFICATE))
+    reason = next(detail for _, _, detail in envelope_checks(document, sealed.CERTIFICATE))
     raise InvalidInput(reason)
 
 
@@ -55,73 +148,42 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not a number")
 
 
-def require_envelope(found: Any, kind: Kind, ledger: Ledger, where: str = "") -> dict[str, Any]:
+def require_envelope(document: Any, kind: Kind, ledger: Ledger, where: str = "") -> Entry:
     """Require the format, its version and a digest that still fits, and return the content."""
-    for what, holds, detail in envelope_checks(found, kind):
+    for what, holds, detail in envelope_checks(document, kind):
         ledger.require(f"{what}{where}", holds, detail)
-    content = record(found, "content")
-    if "assumptions" in kind.fields:
-        _assumptions(content)
-    if "files" in kind.fields:
-        _files(content)
+    content = Entry(document)["content"]
+    if "assumptions" in kind.fields:  # each says who answers for it
+        for item in content["assumptions"].rows():
+            known = isinstance(item.value, dict) and set(item.value) == {"text", "status"}
+            if not known or item["status"].value not in STATUSES:
+                raise item._refuse("an object with a text and a status")
+            item["text"].word()
+    if "files" in kind.fields:  # named with their SHA-256
+        for name, value in content["files"].record().items():
+            if not re.fullmatch("[0-9a-f]{64}", Entry(value, name).word()):
+                raise Entry(value, name)._refuse("a SHA-256")
     return content
 
 
-def claim(content: Found, ledger: Ledger, where: str = "") -> tuple[float, float]:
+def claim(content: Entry, ledger: Ledger, where: str = "") -> tuple[float, float]:
     """Return the claimed epsilon and delta; a paper that claims nothing fails with its reason."""
-    if entry(content, "claim") is None:
-        ledger.require(f"claim{where}", False, word(content, "no_claim"))
-    ledger.require(f"claim{where}", entry(content, "no_claim") is None, "nothing speaks against it")
-    claimed = record(content, "claim")
-    epsilon, delta = number(claimed, "epsilon"), number(claimed, "delta")
-    sensible = len(claimed) == 2 and epsilon >= 0 and 0 <= delta < 1
-    ledger.require(
-        f"claim{where}", sensible, f"epsilon {rounded_up(epsilon, 9)} at delta {delta:g}"
-    )
+    if content["claim"].value is None:
+        ledger.require(f"claim{where}", False, content["no_claim"].word())
+    silent = content["no_claim"].value is None
+    ledger.require(f"claim{where}", silent, "nothing speaks against it")
+    claimed = content["claim"]
+    epsilon, delta = claimed["epsilon"].number(), claimed["delta"].number()
+    sensible = len(claimed.value) == 2 and epsilon >= 0 and 0 <= delta < 1
+    detail = f"epsilon {rounded_up(epsilon, 9)} at delta {delta:g}"
+    ledger.require(f"claim{where}", sensible, detail)
     return epsilon, delta
 
 
-def _files(content: Found) -> None:
-    """Require that the files a claim is about are named with their SHA-256."""
-    for name, value in record(content, "files").items():
-        if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
-            raise Malformed(f"the file {name!r} needs a SHA-256; it has {_shown(value)}")
-
-
-def _assumptions(content: Found) -> None:
-    """Require that each assumption says who answers for it."""
-    for item in rows(content, "assumptions"):
-        known = isinstance(item, dict) and set(item) == {"text", "status"}
-        if not known or not isinstance(item["text"], str) or item["status"] not in STATUSES:
-            raise Malformed(f"an assumption needs a text and a status; got {_shown(item)}")
-
-
-def stated(found: Any, *place: str) -> float | None:
-    """Return the number at a place of the content, if there is one, for showing only."""
-    value = _at(found, *place)
-    try:
-        return as_number(value, "it")
-    except Malformed:
-        return None
-
-
-def stated_text(found: Any, *place: str) -> str | None:
-    """Return the text at a place of the content, if there is one, for showing only."""
-    value = _at(found, *place)
-    return value if isinstance(value, str) else None
-
-
-def _at(found: Any, *place: str) -> Any:
-    for name in ("content", *place):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
-
-
-def run(found: Found, ledger: Ledger) -> Run:
+def run(content: Entry, ledger: Ledger) -> Run:
     """Return the described run, if it is one of a size that can be looked at."""
-    described = record(found, "run")
     try:
-        read = run_from_dict(described)
+        read = run_from_dict(content["run"].record())
     except (DplateauError, ArithmeticError) as problem:
         ledger.require("run", False, str(problem))
         raise
@@ -130,113 +192,21 @@ def run(found: Found, ledger: Ledger) -> Run:
     return read
 
 
-def entry(found: Found, name: str) -> Any:
-    """Return an entry that must be there."""
-    if name not in found:
-        raise Malformed(f"{name!r} is missing")
-    return found[name]
-
-
-def number(found: Found, name: str) -> float:
-    """Return a finite real number."""
-    return as_number(entry(found, name), name)
-
-
-def as_number(value: Any, name: str) -> float:
-    """Read one finite real number (True and False are none)."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Malformed(f"{name!r} must be a number; it is {_shown(value)}")
+def stated(document: Any, *place: str) -> float | None:
+    """Return the number at a place of the content, if there is one, for showing only."""
     try:
-        real = float(value)
-    except OverflowError:
-        raise Malformed(f"{name!r} is too large for a number") from None
-    if not math.isfinite(real):
-        raise Malformed(f"{name!r} must be finite; it is {real}")
-    return real
+        return Entry(_at(document, *place)).number()
+    except Malformed:
+        return None
 
 
-def whole(found: Found, name: str, least: int = 0) -> int:
-    """Return a whole number of at least ``least``."""
-    return as_whole(entry(found, name), name, least)
+def stated_text(document: Any, *place: str) -> str | None:
+    """Return the text at a place of the content, if there is one, for showing only."""
+    value = _at(document, *place)
+    return value if isinstance(value, str) else None
 
 
-def as_whole(value: Any, name: str, least: int = 0) -> int:
-    """Read one whole number."""
-    real = as_number(value, name)
-    if real != math.floor(real) or real < least:
-        raise Malformed(f"{name!r} must be a whole number of at least {least}; it is {value!r}")
-    return int(value)
-
-
-def word(found: Found, name: str) -> str:
-    """Return a text."""
-    value = entry(found, name)
-    if not isinstance(value, str):
-        raise Malformed(f"{name!r} must be a text; it is {_shown(value)}")
+def _at(value: Any, *place: str) -> Any:
+    for name in ("content", *place):
+        value = value.get(name) if isinstance(value, dict) else None
     return value
-
-
-def record(found: Found, name: str) -> dict[str, Any]:
-    """Return a nested object."""
-    return as_record(entry(found, name), name)
-
-
-def as_record(value: Any, name: str) -> dict[str, Any]:
-    """Read one object."""
-    if not isinstance(value, dict):
-        raise Malformed(f"{name!r} must be an object; it is {_shown(value)}")
-    return value
-
-
-def rows(found: Found, name: str, most: int = _LONGEST_LIST) -> list[Any]:
-    """Return a list that is neither empty nor longer than ``most``."""
-    value = entry(found, name)
-    if not isinstance(value, list) or not value:
-        raise Malformed(f"{name!r} must be a list with something in it; it is {_shown(value)}")
-    if len(value) > most:
-        raise Malformed(f"{name!r} has {len(value)} entries; at most {most} are looked at")
-    return value
-
-
-def numbers(found: Found, name: str, most: int = _LONGEST_LIST) -> list[float]:
-    """Return a list of finite numbers."""
-    return [as_number(value, f"{name}[{i}]") for i, value in enumerate(rows(found, name, most))]
-
-
-def wholes(found: Found, name: str, most: int = _LONGEST_LIST, least: int = 0) -> list[int]:
-    """Return a list of whole numbers of at least ``least``."""
-    listed = rows(found, name, most)
-    return [as_whole(value, f"{name}[{i}]", least) for i, value in enumerate(listed)]
-
-
-def rising(found: Found, name: str, most: int = _LONGEST_LIST) -> list[float]:
-    """Return a list of numbers of at least zero that never fall."""
-    values = numbers(found, name, most)
-    if values[0] < 0 or any(b < a for a, b in pairwise(values)):
-        raise Malformed(f"{name!r} must start at zero or above and never fall")
-    return values
-
-
-def tuples(value: Any, name: str, what: tuple[str, ...]) -> list[list[Any]]:
-    """Read a list of lists, each with one entry for every word of ``what``."""
-    found = rows({name: value}, name)
-    for i, item in enumerate(found):
-        if not isinstance(item, list) or len(item) != len(what):
-            raise Malformed(f"{name}[{i}] must be [{', '.join(what)}]; it is {_shown(item)}")
-    return found
-
-
-def shift_blocks(value: Any, name: str = "blocks") -> list[tuple[int, float, float]]:
-    """Return blocks of shifts, each [count, first shift, ratio]."""
-    found = []
-    for i, item in enumerate(tuples(value, name, ("count", "first shift", "ratio"))):
-        first, ratio = as_number(item[1], f"{name}[{i}][1]"), as_number(item[2], f"{name}[{i}][2]")
-        if first < 0 or ratio < 0:
-            raise Malformed(f"{name}[{i}] holds a negative shift or ratio")
-        found.append((as_whole(item[0], f"{name}[{i}][0]", 1), first, ratio))
-    return found
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -19,13 +19,13 @@ import numpy as np
 from dplateau.ground.sealed import COMPOSITION, FOREIGN
 from dplateau.ground.shown import rounded_up
 from dplateau.verify import reading
-from dplateau.verify.claims import ROUNDED, Case, Derived
+from dplateau.verify.cases import ROUNDED, Case, Derived, rederived
 from dplateau.verify.composed import STRIDE, Curve, Rows, composed_epsilon
 from dplateau.verify.pairs import GaussianPair, LossPair, TableLoss
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
-from dplateau.verify.reading import Found
+from dplateau.verify.reading import Entry
 from dplateau.verify.report import Ledger, Malformed, Refused, Verification
-from dplateau.verify.verdict import examined, rederived
+from dplateau.verify.verdict import examined
 
 _FIXED = "the parts and their settings were fixed before the first release"
 _DISJOINT = "the parts use disjoint records, divided without looking at the data"
@@ -55,50 +55,62 @@ def verify_composition(found: Any) -> Verification:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _Part:
     """A part with its repeats: where it stands, what it is, and the law that stands for it."""
 
     where: str
     count: int
-    part: Found
-    law: Found | None
+    document: Entry
+    law: Entry
+
+    @classmethod
+    def of(cls, item: Entry, where: str) -> _Part:
+        part = cls(where, item["count"].whole(1), item["part"], item["law"])
+        if part.kind not in (reading.CERTIFICATE, reading.FOREIGN, reading.COMPOSITION):
+            raise Malformed(f"{where.strip()} is of no kind that can be composed")
+        if part.law.value is not None:
+            part.law.record()
+        return part
 
     @property
     def kind(self) -> str:
-        return reading.word(self.part, "kind")
+        return self.document["kind"].word()
 
     @property
-    def content(self) -> Found:
-        return reading.record(self.part, "content")
+    def content(self) -> Entry:
+        return self.document["content"]
+
+    @property
+    def law_kind(self) -> str:
+        return self.law["kind"].word()
 
 
 class _Node:
     """One composition, its envelope checked when it is made."""
 
-    def __init__(self, found: Any, ledger: Ledger, where: str, depth: int) -> None:
+    def __init__(self, document: Any, ledger: Ledger, where: str, depth: int) -> None:
         self.ledger, self.where, self.depth = ledger, where, depth
         ledger.require(f"nesting{where}", depth <= _DEEPEST, f"at most {_DEEPEST} levels")
-        self.content = reading.require_envelope(found, COMPOSITION, ledger, where)
+        self.content = reading.require_envelope(document, COMPOSITION, ledger, where)
         self.epsilon, self.delta = reading.claim(self.content, ledger, where)
-        self.method = reading.word(self.content, "method")
-        records = reading.word(self.content, "records")
+        self.method, records = self.content["method"].word(), self.content["records"].word()
         ledger.require(f"records{where}", records in ("same", "disjoint"), f"{records!r}")
         self.disjoint = records == "disjoint"
-        self.entries = [
-            _entry(item, f"{where} part {i}")
-            for i, item in enumerate(reading.rows(self.content, "parts"), 1)
+        self.parts = [
+            _Part.of(item, f"{where} part {i}")
+            for i, item in enumerate(self.content["parts"].rows(), 1)
         ]
-        for entry in self.entries:
-            if entry.kind == reading.FOREIGN:
-                reading.require_envelope(entry.part, FOREIGN, ledger, entry.where)
-        total = sum(entry.count for entry in self.entries)
+        for part in self.parts:
+            if part.kind == reading.FOREIGN:
+                reading.require_envelope(part.document.value, FOREIGN, ledger, part.where)
+        total = sum(part.count for part in self.parts)
         ledger.require(f"parts{where}", total <= _MOST_PARTS, f"{total} parts")
         self._require_one_relation()
         self._require_assumptions()
         self._known: dict[int, Any] = {}
 
     def _require_one_relation(self) -> None:
-        relations = {_relation(entry.part) for entry in self.entries}
+        relations = {_relation(part.document) for part in self.parts}
         detail = ", ".join(" by ".join(relation) for relation in sorted(relations))
         self.ledger.require(f"neighbors{self.where}", len(relations) == 1, detail)
         # A larger unit may have records in several of the disjoint parts.
@@ -107,11 +119,11 @@ class _Node:
 
     def _require_assumptions(self) -> None:
         """Require that nothing a part rests on was left out."""
-        stated = {item["text"] for item in self.content["assumptions"]}
+        stated = _assumed(self.content)
         needed = {_FIXED} | ({_DISJOINT} if self.disjoint else set())
-        for entry in self.entries:
-            if entry.kind != reading.FOREIGN:
-                needed |= {item["text"] for item in reading.rows(entry.content, "assumptions")}
+        for part in self.parts:
+            if part.kind != reading.FOREIGN:
+                needed |= _assumed(part.content)
         missing = sorted(needed - stated)
         detail = "complete" if not missing else f"it lacks {missing[0]!r}"
         self.ledger.require(f"assumptions{self.where}", not missing, detail)
@@ -131,27 +143,26 @@ class _Node:
 
     def _worst(self) -> float:
         """Require the claim of each part on its own: a record is in one of them only."""
-        for entry in self.entries:
-            found = self._confirm(entry)((self.epsilon, self.delta))
-            met = found == (self.epsilon, self.delta)
+        for part in self.parts:
+            met = self._confirm(part)((self.epsilon, self.delta)) == (self.epsilon, self.delta)
             detail = f"epsilon {rounded_up(self.epsilon, 9)} at delta {self.delta:g}"
-            self.ledger.require(f"claim of{entry.where}", met, detail)
+            self.ledger.require(f"claim of{part.where}", met, detail)
         return self.epsilon
 
     def _basic(self) -> float:
         """Add up what was confirmed, exactly."""
         epsilons, deltas = Fraction(0), Fraction(0)
-        for entry in self.entries:
-            row = self._confirmed_rows(entry)[-1]
-            epsilons += entry.count * Fraction(row[0])
-            deltas += entry.count * Fraction(row[1])
+        for part in self.parts:
+            row = self._confirmed_rows(part)[-1]
+            epsilons += part.count * Fraction(row[0])
+            deltas += part.count * Fraction(row[1])
         within = deltas <= Fraction(self.delta)
         self.ledger.require(f"deltas{self.where}", within, f"add up to {float(deltas):.9g}")
         met = epsilons <= Fraction(self.epsilon)
         return self.epsilon if met else float(epsilons) * (1 + 1e-15)
 
     def _gaussian(self) -> float:
-        squares = sum(entry.count * self._mu(entry) ** 2 for entry in self.entries)
+        squares = sum(part.count * self._mu(part) ** 2 for part in self.parts)
         return gaussian_epsilon(math.sqrt(squares) * ROUNDED, self.delta)
 
     def _composed(self) -> float:
@@ -162,44 +173,44 @@ class _Node:
         """Return the product of all confirmed laws; Gaussian ones are one Gaussian."""
         pairs: dict[LossPair, float] = {}
         squares, failing = 0.0, 0.0
-        for entry in self.entries:
-            kind = _kind(entry)
+        for part in self.parts:
+            kind = part.law_kind
             if kind == "gaussian":
-                squares += entry.count * self._mu(entry) ** 2
+                squares += part.count * self._mu(part) ** 2
             elif kind == "table":
-                table = TableLoss.of(self._confirmed_rows(entry))
-                pairs[table] = pairs.get(table, 0.0) + entry.count
+                table = TableLoss.of(self._confirmed_rows(part))
+                pairs[table] = pairs.get(table, 0.0) + part.count
             else:
-                product = self._product(entry)
-                failing += entry.count * product.extra
+                product = self._product(part)
+                failing += part.count * product.extra
                 for pair, count in zip(product.pairs, product.counts[0].tolist(), strict=True):
                     if count:
-                        pairs[pair] = pairs.get(pair, 0.0) + entry.count * count
+                        pairs[pair] = pairs.get(pair, 0.0) + part.count * count
         if squares > 0:
             pairs[GaussianPair(math.sqrt(squares) * ROUNDED)] = 1.0
         # Each failure is a mass at infinite loss beside a whole law: prod (1 + x) - 1 in all.
         extra = math.expm1(failing * (1 + 1e-12))
         return Rows.product(list(pairs.items()), extra)
 
-    def _mu(self, entry: _Entry) -> float:
+    def _mu(self, part: _Part) -> float:
         """Return the law's mu, not below the part's own."""
-        law = _law(entry)
-        self.ledger.require(f"law of{entry.where}", _kind(entry) == "gaussian", "is a Gaussian one")
-        mu = reading.number(law, "mu")
-        own = self._own_mu(entry)
+        gaussian = part.law_kind == "gaussian"
+        self.ledger.require(f"law of{part.where}", gaussian, "is a Gaussian one")
+        mu = part.law["mu"].number()
+        own = self._own_mu(part)
         met = own is not None and mu >= own
         detail = f"mu {mu:.9g}, derived {'none' if own is None else format(own, '.9g')}"
-        self.ledger.require(f"law of{entry.where}", met, detail)
+        self.ledger.require(f"law of{part.where}", met, detail)
         return mu
 
-    def _own_mu(self, entry: _Entry) -> float | None:
-        if entry.kind == reading.FOREIGN:
-            declared = reading.record(entry.content, "law")
-            return reading.number(declared, "mu") if declared.get("kind") == "gaussian" else None
-        if entry.kind == reading.CERTIFICATE:
-            return self._certificate(entry)[2].mu
-        inner = self._inner(entry)
-        mus = [(inner._own_mu(child), child.count) for child in inner.entries]
+    def _own_mu(self, part: _Part) -> float | None:
+        if part.kind == reading.FOREIGN:
+            law = part.content["law"]
+            return law["mu"].number() if law["kind"].word() == "gaussian" else None
+        if part.kind == reading.CERTIFICATE:
+            return self._certificate(part)[2].mu
+        inner = self._inner(part)
+        mus = [(inner._own_mu(child), child.count) for child in inner.parts]
         known = [(mu, count) for mu, count in mus if mu is not None]
         if len(known) < len(mus):
             return None
@@ -207,117 +218,105 @@ class _Node:
             return max(mu for mu, _ in known)
         return math.sqrt(math.fsum(count * mu**2 for mu, count in known))
 
-    def _product(self, entry: _Entry) -> Rows:
+    def _product(self, part: _Part) -> Rows:
         """Return the pairs of a certificate whose proof is one product of them."""
-        is_certificate = entry.kind == reading.CERTIFICATE and _kind(entry) == "pairs"
-        self.ledger.require(f"law of{entry.where}", is_certificate, "pairs of a certificate")
-        rows = self._certificate(entry)[2].rows
+        is_certificate = part.kind == reading.CERTIFICATE and part.law_kind == "pairs"
+        self.ledger.require(f"law of{part.where}", is_certificate, "pairs of a certificate")
+        rows = self._certificate(part)[2].rows
         single = rows is not None and rows.weights == (1.0,)
-        self.ledger.require(f"law of{entry.where}", single, "the proof is one product of pairs")
+        self.ledger.require(f"law of{part.where}", single, "the proof is one product of pairs")
         assert rows is not None
         return rows
 
-    def _confirmed_rows(self, entry: _Entry) -> list[Row]:
+    def _confirmed_rows(self, part: _Part) -> list[Row]:
         """Return the rows of a law's table, raised where less than they say is proved.
 
         At epsilon 0 a row is not needed: the others imply one.
         """
-        law = _law(entry)
-        self.ledger.require(f"law of{entry.where}", _kind(entry) == "table", "is a table")
-        epsilons, deltas = reading.numbers(law, "epsilons"), reading.numbers(law, "deltas")
-        same = len(epsilons) == len(deltas)
-        self.ledger.require(f"table of{entry.where}", same, "one delta for each epsilon")
-        confirm, kept, raised = self._confirm(entry), [], 0
-        for row in zip(epsilons, deltas, strict=True):
+        self.ledger.require(f"law of{part.where}", part.law_kind == "table", "is a table")
+        columns = part.law["epsilons"].numbers(), part.law["deltas"].numbers()
+        same = len(columns[0]) == len(columns[1])
+        self.ledger.require(f"table of{part.where}", same, "one delta for each epsilon")
+        confirm, kept, raised = self._confirm(part), [], 0
+        for row in zip(*columns, strict=True):
             sensible = row[0] >= 0 and 0 <= row[1] <= 1
-            found = confirm(row) if sensible else None
-            if found is not None:
-                kept.append(found)
-                raised += found != row
+            proved = confirm(row) if sensible else None
+            if proved is not None:
+                kept.append(proved)
+                raised += proved != row
             elif row[0] != 0:
                 detail = f"delta {row[1]:.6g} at epsilon {row[0]:.6g} is not confirmed"
-                self.ledger.require(f"table of{entry.where}", False, detail)
+                self.ledger.require(f"table of{part.where}", False, detail)
         detail = f"{len(kept)} rows confirmed, {raised} of them raised"
-        self.ledger.require(f"table of{entry.where}", bool(kept), detail)
+        self.ledger.require(f"table of{part.where}", bool(kept), detail)
         return kept
 
-    def _confirm(self, entry: _Entry) -> Confirm:
+    def _confirm(self, part: _Part) -> Confirm:
         """Return what proves rows (epsilon, delta) of one part."""
-        kind = entry.kind
-        if kind == reading.FOREIGN:
-            return _declared(reading.record(entry.content, "law"))
-        if kind == reading.CERTIFICATE:
-            return _derived_rows(*self._certificate(entry))
-        return self._inner(entry)._confirm_all()
+        if part.kind == reading.FOREIGN:
+            return _declared(part.content["law"])
+        if part.kind == reading.CERTIFICATE:
+            return _derived_rows(*self._certificate(part))
+        return self._inner(part)._confirm_all()
 
     def _confirm_all(self) -> Confirm:
         """Return what proves rows of the composition as a whole."""
         if self.disjoint:
-            return _for_every([self._confirm(entry) for entry in self.entries])
+            return _for_every([self._confirm(part) for part in self.parts])
         if self.method not in ("PLD composition", "GDP composition"):
             return _claimed_or(self.epsilon, self.delta, lambda _: None)
-        found = composed_epsilon(self._rows(), self.epsilon, self.delta)
-        return _claimed_or(self.epsilon, self.delta, _near_rows(found.near))
+        composed = composed_epsilon(self._rows(), self.epsilon, self.delta)
+        return _claimed_or(self.epsilon, self.delta, _near_rows(composed.near))
 
-    def _inner(self, entry: _Entry) -> _Node:
+    def _inner(self, part: _Part) -> _Node:
         """Return a composition inside this one, its own claim confirmed."""
-        place = self.entries.index(entry)
+        place = self.parts.index(part)
         if place not in self._known:
-            inner = _Node(entry.part, self.ledger, entry.where, self.depth + 1)
+            inner = _Node(part.document.value, self.ledger, part.where, self.depth + 1)
             detail = f"epsilon {rounded_up(inner.epsilon, 9)} at delta {inner.delta:g}"
             met = inner.derived() <= inner.epsilon
-            self.ledger.require(f"claim of{entry.where}", met, detail)
+            self.ledger.require(f"claim of{part.where}", met, detail)
             self._known[place] = inner
         known: _Node = self._known[place]
         return known
 
-    def _certificate(self, entry: _Entry) -> tuple[Case, str, Derived]:
+    def _certificate(self, part: _Part) -> tuple[Case, str, Derived]:
         """Verify a certificate as it would be on its own, and return what was derived."""
-        place = self.entries.index(entry)
+        place = self.parts.index(part)
         if place not in self._known:
             try:
-                self._known[place] = examined(entry.part, Ledger())
+                self._known[place] = examined(part.document.value, Ledger())
             except Refused as problem:
-                self.ledger.require(f"certificate of{entry.where}", False, str(problem))
+                self.ledger.require(f"certificate of{part.where}", False, str(problem))
             derived = self._known[place][2]
             detail = f"derived {rounded_up(derived.epsilon, 9)} ({derived.how})"
-            self.ledger.require(f"certificate of{entry.where}", True, detail)
+            self.ledger.require(f"certificate of{part.where}", True, detail)
         case, name, derived = self._known[place]
         return case, name, derived
 
 
-def _entry(item: Any, where: str) -> _Entry:
-    if not isinstance(item, dict):
-        raise Malformed(f"{where.strip()} must be an object")
-    part, law = reading.record(item, "part"), reading.entry(item, "law")
-    if part.get("kind") not in (reading.CERTIFICATE, reading.FOREIGN, reading.COMPOSITION):
-        raise Malformed(f"{where.strip()} is of no kind that can be composed")
-    if law is not None and not isinstance(law, dict):
-        raise Malformed(f"the law of {where.strip()} must be an object")
-    return _Entry(where, reading.whole(item, "count", 1), part, law)
+def _assumed(content: Entry) -> set[str]:
+    return {item["text"].word() for item in content["assumptions"].rows()}
 
 
-def _law(entry: _Entry) -> Found:
-    if entry.law is None:
-        raise Malformed(f"{entry.where.strip()} has no law")
-    return entry.law
+def _table(law: Entry) -> list[Row]:
+    epsilons, deltas = law["epsilons"].numbers(), law["deltas"].numbers()
+    if len(epsilons) != len(deltas):
+        raise Malformed("a table needs one delta for each epsilon")
+    return list(zip(epsilons, deltas, strict=True))
 
 
-def _kind(entry: _Entry) -> str:
-    return reading.word(_law(entry), "kind")
-
-
-def _relation(part: Found) -> tuple[str, str]:
+def _relation(document: Entry) -> tuple[str, str]:
     """Return which neighbors a part speaks of, and the unit in which they differ."""
-    content = reading.record(part, "content")
-    if part["kind"] == reading.COMPOSITION:
-        inner = {_relation(_entry(item, "a part").part) for item in reading.rows(content, "parts")}
+    kind, content = document["kind"].word(), document["content"]
+    if kind == reading.COMPOSITION:
+        inner = {_relation(item["part"]) for item in content["parts"].rows()}
         return inner.pop() if len(inner) == 1 else ("different", "relations")
-    if part["kind"] == reading.FOREIGN:
-        return reading.word(content, "neighbors"), reading.word(content, "unit")
-    run = reading.record(content, "run")
-    size = reading.whole(run, "group_size", 1) if "group_size" in run else 1
-    return reading.word(run, "neighbors"), "record" if size == 1 else f"group of {size} records"
+    if kind == reading.FOREIGN:
+        return content["neighbors"].word(), content["unit"].word()
+    run = content["run"]
+    size = run["group_size"].whole(1) if "group_size" in run else 1
+    return run["neighbors"].word(), "record" if size == 1 else f"group of {size} records"
 
 
 def _for_every(confirms: list[Confirm]) -> Confirm:
@@ -325,21 +324,20 @@ def _for_every(confirms: list[Confirm]) -> Confirm:
 
     def confirm(row: Row) -> Row | None:
         for one in confirms:
-            found = one(row)
-            if found is None:
+            proved = one(row)
+            if proved is None:
                 return None
-            row = found
+            row = proved
         return row
 
     return confirm
 
 
-def _declared(law: Found) -> Confirm:
+def _declared(law: Entry) -> Confirm:
     """Return the rows of a part that somebody else answers for: those of its stated law."""
-    if reading.word(law, "kind") == "gaussian":
-        return _gaussian_rows(reading.number(law, "mu"))
-    columns = reading.numbers(law, "epsilons"), reading.numbers(law, "deltas")
-    rows = list(zip(*columns, strict=True))
+    if law["kind"].word() == "gaussian":
+        return _gaussian_rows(law["mu"].number())
+    rows = _table(law)
     table = TableLoss.of(rows)
 
     def stated(row: Row) -> Row:
@@ -353,21 +351,21 @@ def _declared(law: Found) -> Confirm:
 def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
     """Return the rows of a certificate: its own claim, its curves, or the theorem once more."""
 
-    def again(row: Row) -> Row | None:
+    def derived_anew(row: Row) -> Row | None:
         epsilon, delta = row
         if delta == 1:
             return row
         # Grids are refined until a claim is nearly met: ask for a little less than is needed.
         for asked in (epsilon * (1 - 1e-3), epsilon):
             there = replace(case, epsilon=asked, delta=delta, ledger=Ledger())
-            found = rederived(there, name).epsilon
-            if math.isfinite(found):
-                return max(epsilon, found), delta
+            again = rederived(there, name).epsilon
+            if math.isfinite(again):
+                return max(epsilon, again), delta
         return None
 
     if derived.mu is not None:
         return _gaussian_rows(derived.mu)
-    known = again if derived.near is None else _near_rows(derived.near)
+    known = derived_anew if derived.near is None else _near_rows(derived.near)
     return _claimed_or(case.epsilon, case.delta, known)
 
 
@@ -390,7 +388,7 @@ def _near_rows(near: Callable[[float, float], Curve]) -> Confirm:
     def confirm(row: Row) -> Row | None:
         epsilon, delta = row
         around = [(point, curve(epsilon)) for point, curve in kept[-2:]]
-        best = min((found for _, found in around), default=math.inf)
+        best = min((value for _, value in around), default=math.inf)
         if best <= delta or any(point <= epsilon <= STRIDE * point for point, _ in around):
             return _raised(row, best)
         try:

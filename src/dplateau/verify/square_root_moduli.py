@@ -9,23 +9,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from dplateau.algorithms import FixedSize, Poisson, Run, Scheme
-from dplateau.verify import reading
-from dplateau.verify.claims import ROUNDED, Case, Derived, product_derived
-from dplateau.verify.composed import Rows
-from dplateau.verify.facts import (
+from dplateau.algorithms import FixedSize, Poisson, Run
+from dplateau.algorithms.stated import loss_of
+from dplateau.verify.cases import (
+    ROUNDED,
+    Case,
+    Derived,
     Stage,
     largest_share,
     moved_by_record,
-    require_batches,
+    product_derived,
     require_cap,
     require_constant,
-    require_hidden,
-    require_neighbors,
+    theorem,
 )
+from dplateau.verify.composed import Rows
 from dplateau.verify.pairs import GaussianPair, LossPair, SampledPair, SwappedPair
-from dplateau.verify.report import Malformed
-from dplateau.verify.walks import Modulus, Program, StepLosses, Stretch, forward_distance
+from dplateau.verify.walks import Modulus, Program, Stretch, forward_distance, step_losses
 
 # Swaps that differ by less than this are replaced by the largest of them.
 _ALIKE = math.log(1.001)
@@ -34,19 +34,15 @@ _LARGER = 1 + 1e-9
 _MOST_STEPS = 10**6
 
 
+@theorem(Poisson, neighbors="add_remove")
 def poisson_modulus(case: Case) -> Derived:
     """Derive the main theorem with any declared losses, from the largest start possible."""
-    run, ledger = case.run, case.ledger
-    require_hidden(run, ledger)
-    require_batches(run, ledger, Poisson)
-    require_neighbors(run, ledger, "add_remove")
-    stage = require_constant(run, ledger)
+    run, stage = case.run, require_constant(case)
     cap, extra = require_cap(case)
-    assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, 0.0, largest_share(run, cap))
-    phi = maps.modulus(reading.word(case.witness, "losses"), stage.eta, ledger)
+    maps = step_losses(case, 0.0, largest_share(run, cap))
+    phi = maps.modulus(case.witness["losses"].word(), stage.eta)
     shifts: dict[float, int] = {}
-    for count, _, shift in absorbing_walk(case, stage, phi):
+    for count, _, shift in _absorbing_walk(case, stage, phi):
         shifts[shift] = shifts.get(shift, 0) + count
     step = moved_by_record(run, stage.eta) / stage.nu
     pairs = [
@@ -60,15 +56,14 @@ def _step_pair(rate: float, step: float, shift: float) -> LossPair:
     return GaussianPair(shift + step) if rate == 1 else SampledPair(rate, step, shift)
 
 
-def absorbing_walk(case: Case, stage: Stage, phi: Modulus) -> list[tuple[int, float, float]]:
+def _absorbing_walk(case: Case, stage: Stage, phi: Modulus) -> list[tuple[int, float, float]]:
     """Walk the last steps of a run, whose shifts absorb all that the steps before may have done.
 
     Return (steps, distance before them, shift). The last shift absorbs what is left over.
     """
-    run, ledger = case.run, case.ledger
-    last_steps = reading.whole(case.witness, "last_steps", 1)
+    run, last_steps = case.run, case.witness["last_steps"].whole(1)
     before = run.steps - last_steps
-    ledger.require("last steps", before >= 0, f"{last_steps} of {run.steps} steps")
+    case.require("last steps", before >= 0, f"{last_steps} of {run.steps} steps")
     blocks = _constant_blocks(case, last_steps)
     moved = moved_by_record(run, stage.eta)
     drift = Program((Stretch(max(before, 1), phi, moved, stage.nu),), 1, run.diameter)
@@ -77,77 +72,62 @@ def absorbing_walk(case: Case, stage: Stage, phi: Modulus) -> list[tuple[int, fl
         return [(last_steps, 0.0, 0.0)]
     if last_steps > _MOST_STEPS:
         raise ArithmeticError(f"{last_steps} steps are too many to walk through")
-    found, left, shift = [], u, 0.0
+    walked, left, shift = [], u, 0.0
     for count, shift in blocks:
         for _ in range(count):
-            found.append((1, u, shift))
+            walked.append((1, u, shift))
             # A rounding too far is on the safe side.
             left = max(0.0, phi(u) * (1 + 1e-15) - shift)
             u = min(run.diameter, left)
     # The noise acts before the last projection, which hence does not help.
-    found[-1] = (1, found[-1][1], shift + left * ROUNDED)
-    return found
+    walked[-1] = (1, walked[-1][1], shift + left * ROUNDED)
+    return walked
 
 
 def _constant_blocks(case: Case, last_steps: int) -> list[tuple[int, float]]:
     """Read blocks of [count, shift]."""
-    found = []
-    stored = reading.tuples(reading.entry(case.witness, "blocks"), "blocks", ("count", "shift"))
-    for i, item in enumerate(stored):
-        shift = reading.as_number(item[1], f"blocks[{i}][1]")
-        if shift < 0:
-            raise Malformed(f"blocks[{i}] holds a negative shift")
-        found.append((reading.as_whole(item[0], f"blocks[{i}][0]", 1), shift * _LARGER))
-    covered = sum(count for count, _ in found)
-    detail = f"covers {covered} of {last_steps} steps"
-    case.ledger.require("plan length", covered == last_steps, detail)
-    return found
+    stored = case.witness["blocks"].tuples("count", "shift")
+    blocks = [(count.whole(1), shift.nonnegative() * _LARGER) for count, shift in stored]
+    covered = sum(count for count, _ in blocks)
+    case.require("plan length", covered == last_steps, f"covers {covered} of {last_steps} steps")
+    return blocks
 
 
-# --- replaced records: the noise is split -----------------------------------------------------
+# --- replaced records: the noise is split --------------------------------------------------------
 
 
-def _require_replaced(case: Case, scheme: Scheme) -> Run:
-    require_hidden(case.run, case.ledger)
-    require_batches(case.run, case.ledger, scheme)
-    require_neighbors(case.run, case.ledger, "replace")
-    return case.run
-
-
+@theorem(FixedSize, neighbors="replace")
 def fixed_size_modulus(case: Case) -> Derived:
     """Derive batches of exactly b records; two swaps differ by what one more gradient does."""
-    run = _require_replaced(case, FixedSize)
-    return _split_derived(case, 1.0, lambda u: _gradient_gap(run, u))
+    return _split_derived(case, 1.0, lambda u: _gradient_gap(case.run, u))
 
 
+@theorem(Poisson, neighbors="replace")
 def poisson_replace_modulus(case: Case) -> Derived:
     """Derive Poisson batches: a swap is the record's step against its replacement's."""
-    _require_replaced(case, Poisson)
     return _split_derived(case, 0.0, lambda u: 0.0)
 
 
 def _gradient_gap(run: Run, u: float) -> float:
     """Return min(2 L, M u, H u^p): how far a record's gradients at distance u lie apart."""
-    assert run.loss is not None
     if u == 0:
         return 0.0
-    gaps = [2 * run.loss.lipschitz, run.loss.smoothness * u]
-    return min([*gaps, *(float(constant * u**p) for p, constant in run.loss.holders)])
+    loss = loss_of(run)
+    gaps = [2 * loss.lipschitz, loss.smoothness * u]
+    return min([*gaps, *(float(constant * u**p) for p, constant in loss.holders)])
 
 
 def _split_derived(case: Case, least: float, gap: Callable[[float], float]) -> Derived:
     """Walk the plan; compose its Gaussian with the sampled swap of every step."""
-    run, witness, ledger = case.run, case.witness, case.ledger
-    stage = require_constant(run, ledger)
+    run, stage = case.run, require_constant(case)
     cap, extra = require_cap(case)
-    assert run.loss is not None
-    maps = StepLosses(run.loss, run.l2, least, largest_share(run, cap))
-    phi = maps.modulus(reading.word(witness, "losses"), stage.eta, ledger)
-    share = reading.number(witness, "swap_share")
-    ledger.require("split", 0 < share < 1, f"a share of {share:g} hides the swap")
+    maps = step_losses(case, least, largest_share(run, cap))
+    phi = maps.modulus(case.witness["losses"].word(), stage.eta)
+    share = case.witness["swap_share"].number()
+    case.require("split", 0 < share < 1, f"a share of {share:g} hides the swap")
     unit, moved = stage.eta / run.batch_size * ROUNDED, moved_by_record(run, stage.eta)
     swaps, squares = [], []
-    for count, u, shift in absorbing_walk(case, stage, phi):
+    for count, u, shift in _absorbing_walk(case, stage, phi):
         # Where nothing is absorbed, all the noise hides the swap.
         hidden = stage.nu * math.sqrt(share if shift else 1.0)
         swaps.append(((moved + unit * gap(u)) / hidden * ROUNDED, count))
@@ -164,10 +144,10 @@ def _split_derived(case: Case, least: float, gap: Callable[[float], float]) -> D
 
 def _grouped(rate: float, swaps: list[tuple[float, int]]) -> list[tuple[LossPair, float]]:
     """Return the pairs of all swaps, those that are nearly alike as the largest of them."""
-    found: list[tuple[float, int]] = []
+    groups: list[tuple[float, int]] = []
     for size, count in sorted(swaps, reverse=True):
-        if found and math.log(found[-1][0] / size) <= _ALIKE:
-            found[-1] = (found[-1][0], found[-1][1] + count)
+        if groups and math.log(groups[-1][0] / size) <= _ALIKE:
+            groups[-1] = (groups[-1][0], groups[-1][1] + count)
         else:
-            found.append((size, count))
-    return [(SwappedPair(rate, size), count) for size, count in found]
+            groups.append((size, count))
+    return [(SwappedPair(rate, size), count) for size, count in groups]

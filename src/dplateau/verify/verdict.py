@@ -1,11 +1,20 @@
-"""From a certificate as plain data to a verdict."""
+"""From a certificate as plain data to a verdict: claims of privacy, and claims of mixing."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from dplateau.algorithms import (
+    Cyclic,
+    FixedSize,
+    FullBatch,
+    OnePass,
+    Poisson,
+    refuse_batches,
+)
 from dplateau.ground.progress import counting
-from dplateau.ground.sealed import CERTIFICATE
+from dplateau.ground.sealed import CERTIFICATE, MIXING
+from dplateau.ground.shown import rounded_up
 from dplateau.verify import (
     blocks,
     checkpoints,
@@ -16,56 +25,31 @@ from dplateau.verify import (
     one_use,
     ordered,
     reading,
-    recursion,
-    renyi_forms,
     square_root_moduli,
 )
-from dplateau.verify.claims import Case, Derived, Theorem, group_derived
-from dplateau.verify.report import Ledger, Verification
+from dplateau.verify.cases import (
+    ROUNDED,
+    THEOREMS,
+    Case,
+    Derived,
+    largest_share,
+    rederived,
+    require_batches,
+    require_domain,
+    require_noise,
+    require_plain,
+    stages,
+)
+from dplateau.verify.precise import MP, Precise, binomial_tail, up
+from dplateau.verify.reading import Entry
+from dplateau.verify.report import Ledger, MixingVerification, Verification
+from dplateau.verify.walks import Program, StepLosses, Stretch, plan_squares, step_losses
 
-# Every bound that can be verified, by the name that certificates use.
-THEOREMS: dict[str, Theorem] = {
-    "naive_composition": compositions.naive_composition,
-    "advanced_composition": compositions.advanced_composition,
-    "rdp_composition": compositions.rdp_composition,
-    "gdp_composition": compositions.gdp_composition,
-    "pld_composition": compositions.pld_composition,
-    "iteration_rdp": renyi_forms.iteration_rdp,
-    "gd_contraction": iteration.gd_contraction,
-    "gd_bounded": iteration.gd_bounded,
-    "cyclic_contraction": ordered.cyclic_contraction,
-    "shuffle_once_average": ordered.shuffle_once_average,
-    "reshuffle_average": ordered.reshuffle_average,
-    "one_pass_contraction": ordered.one_pass_contraction,
-    "one_pass_hockey_stick": one_use.one_pass_hockey_stick,
-    "one_pass_hybrid": one_use.one_pass_hybrid,
-    "one_pass_laplace": one_use.one_pass_laplace,
-    "mixing_rdp": renyi_forms.mixing_rdp,
-    "shuffled_pass": one_use.shuffled_pass,
-    "random_stop_contraction": one_use.random_stop_contraction,
-    "random_stop_lipschitz": one_use.random_stop_lipschitz,
-    "random_stop_mean": one_use.random_stop_mean,
-    "random_stop_rdp": renyi_forms.random_stop_rdp,
-    "modulus": iteration.modulus,
-    "every_batch": iteration.every_batch,
-    "poisson_modulus": square_root_moduli.poisson_modulus,
-    "poisson_blocks": blocks.poisson_blocks,
-    "poisson_blocks_replace": blocks.poisson_blocks_replace,
-    "fixed_size_averaged": fixed_size.fixed_size_averaged,
-    "asoodeh_diaz_closed": recursion.asoodeh_diaz_closed,
-    "fixed_size_modulus": square_root_moduli.fixed_size_modulus,
-    "poisson_replace_modulus": square_root_moduli.poisson_replace_modulus,
-    "poisson_recursion": recursion.poisson_recursion,
-    "fixed_size_recursion": recursion.fixed_size_recursion,
-    "momentum": momentum.momentum,
-    "checkpoints_full_batch": checkpoints.checkpoints_full_batch,
-    "checkpoints_poisson": checkpoints.checkpoints_poisson,
-    "checkpoints_ordered": checkpoints.checkpoints_ordered,
-    "checkpoints_shuffled": checkpoints.checkpoints_shuffled,
-}
-# Theorems that speak of several records themselves; the others are extended by group privacy.
-KNOW_GROUPS = frozenset(
-    {"poisson_blocks", "poisson_blocks_replace", "checkpoints_poisson", "momentum", "every_batch"}
+__all__ = ["THEOREMS", "examined", "verify", "verify_mixing"]
+# Each registers its theorems.
+FAMILIES = (
+    *(compositions, iteration, ordered, one_use, blocks, momentum),
+    *(fixed_size, square_root_moduli, checkpoints),
 )
 
 
@@ -100,21 +84,96 @@ def verify(found: Any) -> Verification:
     )
 
 
-def examined(found: Any, ledger: Ledger) -> tuple[Case, str, Derived]:
+def examined(document: Any, ledger: Ledger) -> tuple[Case, str, Derived]:
     """Return what is known of a certificate whose claim holds; a failed check is an error."""
-    content = reading.require_envelope(found, CERTIFICATE, ledger)
+    content = reading.require_envelope(document, CERTIFICATE, ledger)
     epsilon, delta = reading.claim(content, ledger)
-    reading.word(content, "citation")
-    run, witness = reading.run(content, ledger), reading.record(content, "witness")
-    case, name = Case(run, witness, epsilon, delta, ledger), reading.word(content, "bound")
+    content["citation"].word()
+    run, name = reading.run(content, ledger), content["bound"].word()
+    case = Case(run, content["witness"], epsilon, delta, ledger)
+    case.witness.record()
     derived = rederived(case, name)
     ledger.require_proved(epsilon, derived.epsilon, derived.how)
     return case, name, derived
 
 
-def rederived(case: Case, name: str) -> Derived:
-    """Return what the theorem gives, whatever the group size."""
-    case.ledger.require("bound", name in THEOREMS, f"{name!r}")
-    if case.run.group_size == 1 or name in KNOW_GROUPS:
-        return THEOREMS[name](case)
-    return group_derived(case, THEOREMS[name])
+# --- mixing: two copies of one chain, started a diameter apart -----------------------------------
+#
+# The blocks of the witness are walked as shift programs without any record; a block of mu proves
+# TV <= 2 Phi(mu/2) - 1 between any two starts, and factors multiply over blocks because each holds
+# from every start.
+
+
+def verify_mixing(found: Any) -> MixingVerification:
+    """Re-derive a mixing certificate's claim; whatever is wrong with it is said in the verdict."""
+    ledger = Ledger()
+
+    def derivation() -> None:
+        content = reading.require_envelope(found, MIXING, ledger)
+        claimed = content["claim"]["total_variation"].number()
+        ledger.require("claim", 0 <= claimed <= 1, f"total variation {rounded_up(claimed, 9)}")
+        content["citation"].word()
+        run, steps = reading.run(content, ledger), content["claim"]["steps"].whole(1)
+        ledger.require("steps", steps == run.steps, f"stated {steps}, the run has {run.steps}")
+        case = Case(run, content["witness"], claimed, 0.0, ledger)
+        total_variation = MP.exp(_log_total_variation(case))
+        ledger.derived = up(total_variation)
+        shown = [rounded_up(value, 9) for value in (claimed, ledger.derived)]
+        detail = f"claimed {shown[0]}, derived {shown[1]} (fifty digits)"
+        ledger.require("total variation is proved", claimed >= min(total_variation, 1), detail)
+
+    ok = ledger.settles(derivation)
+    claimed = reading.stated(found, "claim", "total_variation")
+    return MixingVerification(ok, tuple(ledger.checks), claimed, ledger.derived)
+
+
+def _log_total_variation(case: Case) -> Precise:
+    run = case.run
+    require_batches(case, FullBatch, Poisson, FixedSize)
+    require_plain(case, record_moves=False)
+    require_noise(case)
+    require_domain(case)
+    maps, failure = _maps(case)
+    rows = case.witness["blocks"].rows(1000)
+    single = len(rows) == 1 and rows[0]["count"].value == 1
+    equal = len(stages(run)) == 1
+    case.require("equal steps", single or equal, "several blocks need equal steps")
+    covered, total = 0, MP.zero
+    for i, block in enumerate(rows):
+        count, steps = block["count"].whole(1), block["steps"].whole(1)
+        mu = _block_mu(case, maps, block, steps, f"[{i}]")
+        # 2 Phi(mu/2) - 1 = erf(mu / sqrt 8), and the steps may meet too large a batch.
+        tv = MP.erf(mu / MP.sqrt(8)) + steps * MP.mpf(failure)
+        case.require(f"block[{i}] forgets", tv < 1, f"keeps {float(tv):.9g} in {steps} steps")
+        total += count * MP.log(tv) if tv > 0 else -MP.inf
+        covered += count * steps
+    case.require("length", covered == run.steps, f"blocks cover {covered} of {run.steps} steps")
+    return total
+
+
+def _maps(case: Case) -> tuple[StepLosses, Precise]:
+    """Return the step maps and the probability that a step's batch is larger than assumed."""
+    run = case.run
+    match run.batches:
+        case Poisson():
+            cap = min(case.witness["largest_batch"].whole(), run.n)
+            failure = binomial_tail(cap, run.n, run.sampling_rate)
+            return step_losses(case, 0.0, largest_share(run, cap)), failure
+        case FullBatch() | FixedSize() | Cyclic() | OnePass():
+            return step_losses(case, 1.0), MP.zero
+        case _ as unknown:
+            refuse_batches(unknown)
+
+
+def _block_mu(case: Case, maps: StepLosses, block: Entry, steps: int, where: str) -> Precise:
+    """Walk a block's plan from a distance D, and return mu."""
+    forward, losses = stages(case.run), block["losses"].word()
+    counts = [steps] if len(forward) == 1 else [stage.count for stage in forward]
+    period = tuple(
+        Stretch(count, maps.modulus(losses, stage.eta), 0.0, stage.nu / ROUNDED)
+        for stage, count in zip(forward, counts, strict=True)
+    )
+    program = Program(period, 1, case.run.diameter)
+    case.require(f"block length{where}", program.steps == steps, f"{steps} steps")
+    # Two copies that absorb nothing come as near as their steps bring them.
+    return MP.sqrt(MP.mpf(plan_squares(case, program, block["plan"], where, case.run.diameter)))

@@ -18,8 +18,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dplateau.algorithms import LossGeometry
+from dplateau.algorithms.stated import loss_of
 from dplateau.ground.types import FloatArray
-from dplateau.verify.precise import MP, up
+from dplateau.verify.cases import Case
+from dplateau.verify.precise import MP, Precise, up
+from dplateau.verify.reading import Entry
 from dplateau.verify.report import Ledger
 
 CONTRACTION = "convex and smooth"
@@ -68,102 +71,78 @@ class StepLosses:
     l2: float
     least: float
     most: float
+    ledger: Ledger
 
-    def modulus(self, losses: str, eta: float, ledger: Ledger) -> Modulus:
+    def modulus(self, losses: str, eta: float) -> Modulus:
         """Return the modulus of a class of losses, after checking that it was declared."""
-        found = {
-            CONTRACTION: self._contraction,
-            "convex and Lipschitz": self._lipschitz,
-            "convex and weakly smooth": self._weakly_smooth,
-            SMOOTH: self._smooth,
-            "strongly dissipative": self._dissipative,
-            "convex-concave and Lipschitz": self._saddle_lipschitz,
-            "convex-concave and smooth": self._saddle_smooth,
-            "convex-concave, Lipschitz and smooth": self._saddle_both,
-        }
-        ledger.require("class of losses", losses in found, f"{losses!r}")
-        modulus = found[losses](eta)
-        if modulus is None:
-            detail = f"the description does not justify {losses!r}"
-            ledger.require("class of losses", False, detail)
-        assert modulus is not None
-        return modulus
+        loss, e = self.loss, MP.mpf(eta)
+        smooth, bounded = math.isfinite(loss.smoothness), math.isfinite(loss.lipschitz)
+        k = 1 - e * self.l2
+        match losses:
+            case "convex and smooth" if loss.convex and smooth:
+                # The averaged Hessian lies between l2 + m f and l2 + M f.
+                return Modulus(self._largest(eta, loss.strong_convexity, self.least))
+            case "smooth" if smooth:
+                # |k| + eta M f, the larger of k + eta M f and -k + eta M f.
+                return Modulus(self._largest(eta, -loss.smoothness, self.most))
+            case "convex and Lipschitz" if loss.convex and bounded and k > 0:
+                return Modulus(up(k), self._jump(e))
+            case "convex and weakly smooth" if loss.convex and loss.holders and k > 0:
+                return Modulus(
+                    up(k), min(self._weak_jump(e / k, k, *pair) for pair in loss.holders)
+                )
+            case "strongly dissipative" if smooth and loss.dissipativity is not None:
+                # |d|^2 - 2 eta <d, G> + eta^2 |G|^2 with G = g + l2 d; convex in f: an end counts.
+                offset, rate = loss.dissipativity
+                squares = [
+                    1 - 2 * e * (self.l2 + MP.mpf(rate) * f)
+                    + (e * (self.l2 + MP.mpf(loss.smoothness) * f)) ** 2
+                    for f in (self.least, self.most)
+                ]  # fmt: skip
+                return Modulus(up(MP.sqrt(max(*squares, 0))), up(2 * e * offset * self.most))
+            case "convex-concave and Lipschitz" if loss.saddle and bounded and k > 0:
+                # Descent and ascent step along a monotone field.
+                return Modulus(up(k), self._jump(e))
+            case "convex-concave and smooth" if loss.saddle and smooth and k > 0:
+                return Modulus(self._turned(e))
+            case "convex-concave, Lipschitz and smooth" if (
+                loss.saddle and smooth and bounded and self.l2 == 0
+            ):
+                return Modulus(self._turned(e), self._jump(e), lesser=True)
+        detail = f"the description does not justify {losses!r}"
+        self.ledger.require("class of losses", False, detail)
+        raise AssertionError(detail)
 
-    def slope(self, losses: str, eta: float, ledger: Ledger) -> float:
+    def slope(self, losses: str, eta: float) -> float:
         """Return the Lipschitz constant of a class of losses that has no jump."""
-        found = self.modulus(losses, eta, ledger)
-        ledger.require("linear modulus", found.jump == 0, f"{losses!r}")
-        return found.slope
-
-    def _contraction(self, eta: float) -> Modulus | None:
-        # The averaged Hessian lies between l2 + m f and l2 + M f.
-        if not self.loss.convex or math.isinf(self.loss.smoothness):
-            return None
-        return Modulus(self._largest(eta, self.loss.strong_convexity, self.least))
+        modulus = self.modulus(losses, eta)
+        self.ledger.require("linear modulus", modulus.jump == 0, f"{losses!r}")
+        return modulus.slope
 
     def _largest(self, eta: float, flattest: float, share: float) -> float:
         """Return the largest |1 - eta h|, h from l2 + flattest * share to l2 + M f, rounded up."""
         ends = ((flattest, share), (self.loss.smoothness, self.most))
         return max(_distance_from_one(eta, self.l2, h, f) for h, f in ends)
 
-    def _lipschitz(self, eta: float) -> Modulus | None:
-        # Monotone gradients: <d, g> >= 0; and |g| <= 2 L f.
-        k = 1 - MP.mpf(eta) * self.l2
-        if not self.loss.convex or k <= 0 or math.isinf(self.loss.lipschitz):
-            return None
-        return Modulus(up(k), up((2 * MP.mpf(eta) * self.loss.lipschitz * self.most) ** 2))
+    def _jump(self, eta: Precise) -> float:
+        # Monotone gradients, <d, g> >= 0, and |g| <= 2 L f.
+        return up((2 * eta * self.loss.lipschitz * self.most) ** 2)
 
-    def _weakly_smooth(self, eta: float) -> Modulus | None:
+    def _turned(self, eta: Precise) -> float:
+        # Monotone gradients, and |g| <= M f |d|.
+        return up(MP.hypot(1 - eta * self.l2, eta * self.loss.smoothness * self.most))
+
+    def _weak_jump(self, eta: Precise, k: Precise, exponent: float, constant: float) -> float:
         # <d, g> >= (2p/(1+p)) M^(-1/p) |g|^(1+1/p); the worst |g| satisfies
         # eta' |g| = 2 (eta' M / 2)^(1/(1-p)) for the step size eta' = eta / k.
-        k = 1 - MP.mpf(eta) * self.l2
-        if not self.loss.convex or k <= 0 or not self.loss.holders:
-            return None
-        jumps = []
-        for exponent, constant in self.loss.holders:
-            p = MP.mpf(exponent)
-            push = 2 * (eta / k * MP.mpf(constant) * self.most / 2) ** (1 / (1 - p))
-            jumps.append(up(k * k * push * push * (1 - p) / (1 + p)))
-        return Modulus(up(k), min(jumps))
+        p = MP.mpf(exponent)
+        push = 2 * (eta * MP.mpf(constant) * self.most / 2) ** (1 / (1 - p))
+        return up((k * push) ** 2 * (1 - p) / (1 + p))
 
-    def _saddle_lipschitz(self, eta: float) -> Modulus | None:
-        # Descent and ascent step along a monotone field: <d, g> >= 0 again; and |g| <= 2 L f.
-        k = 1 - MP.mpf(eta) * self.l2
-        if not self.loss.saddle or k <= 0 or math.isinf(self.loss.lipschitz):
-            return None
-        return Modulus(up(k), up((2 * MP.mpf(eta) * self.loss.lipschitz * self.most) ** 2))
 
-    def _saddle_smooth(self, eta: float) -> Modulus | None:
-        # The same with |g| <= M f |d|.
-        k = 1 - MP.mpf(eta) * self.l2
-        if not self.loss.saddle or k <= 0 or math.isinf(self.loss.smoothness):
-            return None
-        reach = MP.mpf(eta) * self.loss.smoothness * self.most
-        return Modulus(up(MP.sqrt(k * k + reach * reach)))
-
-    def _saddle_both(self, eta: float) -> Modulus | None:
-        flat, steep = self._saddle_lipschitz(eta), self._saddle_smooth(eta)
-        if flat is None or steep is None or self.l2 > 0:
-            return None
-        return Modulus(steep.slope, flat.jump, lesser=True)
-
-    def _smooth(self, eta: float) -> Modulus | None:
-        if math.isinf(self.loss.smoothness):
-            return None
-        # |k| + eta M f, the larger of k + eta M f and -k + eta M f.
-        return Modulus(self._largest(eta, -self.loss.smoothness, self.most))
-
-    def _dissipative(self, eta: float) -> Modulus | None:
-        # |d|^2 - 2 eta <d, G> + eta^2 |G|^2 with G = g + l2 d; convex in f, so an end is largest.
-        if math.isinf(self.loss.smoothness) or self.loss.dissipativity is None:
-            return None
-        (offset, rate), e = self.loss.dissipativity, MP.mpf(eta)
-        steep = MP.mpf(self.loss.smoothness)
-        squares = [
-            1 - 2 * e * (self.l2 + MP.mpf(rate) * f) + (e * (self.l2 + steep * f)) ** 2
-            for f in (self.least, self.most)
-        ]
-        return Modulus(up(MP.sqrt(max(*squares, 0))), up(2 * e * offset * self.most))
+def step_losses(case: Case, least: float, most: float = 1.0) -> StepLosses:
+    """Return the losses of a run whose batches hold such shares of b."""
+    return StepLosses(loss_of(case.run), case.run.l2, least, most, case.ledger)
 
 
 def _distance_from_one(eta: float, l2: float, h: float, f: float) -> float:
@@ -174,9 +153,9 @@ def _distance_from_one(eta: float, l2: float, h: float, f: float) -> float:
     (a, b), (c, d), (p, q), (r, s) = (float(x).as_integer_ratio() for x in (eta, l2, h, f))
     below = b * d * q * s
     above = abs(below - a * (c * q * s + p * r * d))
-    found = above / below  # to the nearest double
-    number, unit = found.as_integer_ratio()
-    return found if number * below >= above * unit else math.nextafter(found, math.inf)
+    distance = above / below  # to the nearest double
+    number, unit = distance.as_integer_ratio()
+    return distance if number * below >= above * unit else math.nextafter(distance, math.inf)
 
 
 # --- many steps ----------------------------------------------------------------------------------
@@ -275,6 +254,21 @@ def _pieces(
             n = min(count - done, stretch.count - used)
             yield replace(stretch, count=n), first * ratio**done if done else first, ratio
             done, used = done + n, used + n
+
+
+def plan_squares(
+    case: Case, program: Program, plan: Entry, where: str = "", start: float = 0.0
+) -> float:
+    """Walk a stored plan, which must end with the program; what it leaves over is charged."""
+    start_step, shifts = plan["start_step"].whole(), plan["blocks"].shift_blocks()
+    covered = start_step + sum(count for count, _, _ in shifts)
+    ends = covered == program.steps and start_step < program.steps
+    case.require(f"plan length{where}", ends, f"ends at step {covered} of {program.steps}")
+    apart = forward_distance(program, start_step, start)
+    squares, left = absorbed_squares(program, start_step, apart, shifts)
+    detail = f"sum of squares {squares:.9g}, with {left:.3g} left for the last shift"
+    case.require(f"plan{where}", math.isfinite(squares), detail)
+    return squares
 
 
 class _Walk:
