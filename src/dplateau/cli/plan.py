@@ -94,7 +94,6 @@ def plan_command(
             "run": found.run.to_dict(),
             "loss": type(found.loss).__name__,
             "rounds_of_whitening": len(found.moments),
-            "recipes": [one.to_dict() for one in found.recipes],
             "warnings": list(found.doubts),
             "certificate": claim.to_dict(),
         }

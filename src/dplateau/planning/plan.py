@@ -10,13 +10,12 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.algorithms.base import NEIGHBORS, Neighbors
-from dplateau.certificates import Certificate, Composition
+from dplateau.certificates import Calibration, Certificate, Composition, compose
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.progress import counting
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.losses import ClassWeighted, Loss
-from dplateau.planning.choice import after, choose, released, with_noise
 from dplateau.planning.forecast import (
     Forecast,
     Model,
@@ -25,16 +24,25 @@ from dplateau.planning.forecast import (
     residual_cuts,
     weighted,
 )
-from dplateau.planning.recipes import RECIPES, Candidate, Task, error_of, offered
+from dplateau.planning.recipes import (
+    RECIPES,
+    Candidate,
+    Task,
+    quickest,
+    with_noise,
+    worth_trying,
+)
 from dplateau.planning.whitening import (
+    FULL,
     RANGES_SHARE,
     WHITENING,
     Lengths,
     in_words,
+    lengths_for,
     moments_for,
     on_white_rows,
     ranges_for,
-    whitening_for,
+    rounds_worthwhile,
 )
 
 # Scores that miss by more of their spread explain less than half of what could be explained.
@@ -94,11 +102,6 @@ class Plan(Shown):
         return self.moments if self.ranges is None else (self.ranges, *self.moments)
 
     @property
-    def recipes(self) -> tuple[Candidate, ...]:
-        """Return what was compared: the chosen run, then the nearest one of every other recipe."""
-        return () if self.chosen is None else (self.chosen, *self.rejected)
-
-    @property
     def summary(self) -> str:
         """Return a few lines: what was chosen, why, and the alternatives."""
         lines = [str(self.certificate)]
@@ -115,37 +118,12 @@ class Plan(Shown):
             lines.insert(0, f"classes count by public weights, in their order: {shown}")
         if self.chosen is not None:
             lines.insert(0, f"chosen: {self.chosen}")
-            lines += ["", *_in_columns(self.recipes)]
+            lines += [f"rejected: {other}" for other in self.rejected]
         return "\n".join(lines)
 
     def __str__(self) -> str:
         """Show the summary."""
         return self.summary
-
-
-def _in_columns(candidates: tuple[Candidate, ...]) -> list[str]:
-    """Return a table of the recipes: error in percent of what a constant misses by."""
-    head = ("recipe", "steps", "passes", "error", "seconds", "")
-    rows = [head] + [
-        (
-            one.name,
-            f"{one.run.steps}",
-            f"{one.passes:.4g}",
-            f"{one.expected.share:.1%}",
-            f"{one.seconds:.2g}",
-            one.why,
-        )
-        for one in candidates
-    ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0])]
-            + [cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)]
-            + [row[5]]
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def plan(
@@ -252,43 +230,36 @@ def plan(
         # A run that declares convex losses is about gradients that nothing cuts.
         declared = found.run.loss is not None and found.run.loss.convex
         model = task.model.convex if declared else task.model
-        return _plan(model, model, found.certificate, None, (), _forecast(found.run, task))
+        return _plan(model, model, found, None, (), _forecast(found.run, task))
     known = ("auto", *RECIPES)
     if algorithm not in known:
         raise InvalidInput(
             f"algorithm must be one of {', '.join(known)} or a run; got {algorithm!r}"
         )
+    names = [algorithm] if algorithm in RECIPES else list(RECIPES)
     checks.choice("whitening", whitening, WHITENING)
-    ranges, left = None, task
-    moments: tuple[Certificate, ...] = ()
+    ranges = None
     if columns:
-        ranges, left = ranges_for(task, columns)
-    rounds, lengths = whitening_for(left) if whitening == "auto" else (0, None)
-    if lengths is not None:
-        moments, rest = moments_for(left, rounds)
-        left = on_white_rows(left, rest, lengths, rounds)
-    before = moments if ranges is None else (ranges, *moments)
-    names = [algorithm] if algorithm in RECIPES else offered()
-    tried = _candidates(names, _cuts(left, loss, target_bound))
-    best, others = choose(tried, lambda one: after(before, one.run, left, task.epsilon), left)
-    made = _plan(task.model, best.model, best.certified, best, others, best.expected)
-    return replace(made, moments=moments, lengths=lengths, ranges=ranges)
-
-
-def _candidates(names: list[str], tasks: list[Task]) -> list[Candidate]:
-    """Return the best runs of every recipe and length.
-
-    Where residuals are cut is a matter of noise more than of recipes: the first one decides.
-    """
-    first, *others = names
-    with counting("recipes", len(names)) as advance:
-        tried = [(RECIPES[first].candidates(first, task), task) for task in tasks]
-        found, task = min(tried, key=lambda one: min(map(error_of, one[0])))
-        advance(1)
-        for name in others:
-            found = found + RECIPES[name].candidates(name, task)
-            advance(1)
-    return found
+        names = [name for name in names if name in FULL]
+        if not names:
+            raise InvalidInput(
+                f"algorithm={algorithm!r} with private bounds: use one of {', '.join(sorted(FULL))}"
+            )
+        ranges, task = ranges_for(task, columns)
+    rounds = rounds_worthwhile(task) if whitening == "auto" and set(names) & FULL else 0
+    tried = [n for n in names if (n in FULL if rounds else algorithm == n or worth_trying(n, task))]
+    lengths, left = None, task
+    moments: tuple[Certificate, ...] = ()
+    if rounds:
+        moments, rest = moments_for(task, rounds)
+        lengths = lengths_for(task)
+        left = on_white_rows(task, rest, lengths)
+    best, others = _chosen(tried, _cuts(left, loss, target_bound))
+    best = quickest(best, left)
+    found = with_noise(best.run, left)
+    expected = best.expected
+    made = _plan(task.model, best.model, found, best, others, expected, moments, lengths)
+    return replace(made, ranges=ranges)
 
 
 def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
@@ -296,6 +267,28 @@ def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
     if loss != "squared":
         return [task]
     return [replace(task, model=model) for model in residual_cuts(task.model, target_bound)]
+
+
+def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
+    """Return the best candidate, and the best ones of the other recipes."""
+    found = []
+    with counting("recipes", len(names)) as advance:
+        for name in names:
+            found.append(min((RECIPES[name](task) for task in tasks), key=_error))
+            advance(1)
+    best, *others = sorted(found, key=_error)
+    return best, tuple(others)
+
+
+def _error(candidate: Candidate) -> float:
+    return candidate.expected.error
+
+
+def released(before: tuple[Certificate, ...], gradients: Certificate) -> Certificate | Composition:
+    """Return what is proved about all that leaves: what came before, and what the run makes."""
+    if not before:
+        return gradients
+    return compose([*before, gradients], gradients.claimed_delta)
 
 
 def _forecast(run: Run, task: Task) -> Forecast | None:
@@ -328,23 +321,25 @@ def _about_persons(run: Run, most: int) -> Run:
 def _plan(
     rows: Model,
     model: Model,
-    gradients: Certificate,
+    found: Calibration,
     chosen: Candidate | None,
     rejected: tuple[Candidate, ...],
     expected: Forecast | None,
+    moments: tuple[Certificate, ...] = (),
+    lengths: Lengths | None = None,
 ) -> Plan:
     return Plan(
-        run=gradients.run,
+        run=found.run,
         loss=model.loss,
         data_norm=rows.data_norm,
         intercept=rows.intercept,
         row_norm=rows.feature_norm,
         feature_norm=model.feature_norm,
         clip=model.clip,
-        gradients=gradients,
-        moments=(),
+        gradients=found.certificate,
+        moments=moments,
         ranges=None,
-        lengths=None,
+        lengths=lengths,
         chosen=chosen,
         rejected=rejected,
         expected=expected,

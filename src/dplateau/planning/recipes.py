@@ -1,50 +1,43 @@
-"""Ways to train, each tuned on public sizes: the candidates that a plan chooses from.
-
-A recipe is tried at several lengths. Its noise comes from a formula (exact for full batches, near
-what a bound certifies for random ones), so that hundreds of runs can be ranked in the time that one
-certificate of a random one takes. Only the winner's noise is then certified
-(:mod:`dplateau.planning.choice`).
-"""
+"""Ways to train, each tuned on public sizes: the candidates that a plan chooses from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from dplateau.algorithms import CyclicSGD, FullBatch, NoisyGD, NoisySGD, OnePassSGD, Poisson, Run
+from dplateau.algorithms import FullBatch, NoisyGD, NoisySGD, OnePassSGD, Run
 from dplateau.algorithms.base import Neighbors
-from dplateau.certificates import Certificate
-from dplateau.errors import InvalidInput
+from dplateau.algorithms.stated import learning_rates
+from dplateau.bounds.base import Bound, for_one_record
+from dplateau.bounds.registry import BOUNDS, bound_named
+from dplateau.certificates import Calibration, calibrate
+from dplateau.certificates.certify import candidates
 from dplateau.numerics.normal import gaussian_mu
 from dplateau.planning.forecast import Forecast, Model, forecast
 from dplateau.shifts.closed_forms import full_batch_factor
 
 # Multiply-adds that an ordinary machine does in about ten seconds of training. Reading
-# a number from memory takes as long as several of them, where the next one may be anywhere longer.
+# a number from memory takes as long as several of them.
 OPERATIONS = 6e10
-OPERATIONS_PER_SECOND = OPERATIONS / 10
 OPERATIONS_PER_READ = 4
-OPERATIONS_PER_FAR_READ = 12
-# What a step takes besides: the loop itself, and each number of the noise.
-OPERATIONS_PER_STEP = 1.2e5
-OPERATIONS_PER_NOISE = 400
 MOST_PASSES = 1500
 FEWEST_PASSES = 40
-# Composition charges for time, not for steps: beyond so many, more of them change nothing.
+# Composition charges for time, not for steps: beyond so many, more of them change nothing. So a run
+# is shortened, to these shares of its steps, as long as neither what it leaves unlearned nor its
+# noise grows by more than this share of the scores' spread. Runs of so few operations are short.
 MOST_CHARGED = 10_000
-# Full batches: lengths to try, in units of the longest.
-LENGTHS = (1.0, 0.6, 0.4, 0.25, 0.15, 0.1, 0.06, 0.04, 0.025)
-# Random batches: passes and steps to try. Beyond so many passes full batches are as good.
-SAMPLED_PASSES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LENGTHS = (0.04, 0.06, 0.1, 0.15, 0.25, 0.4, 0.6)
+AS_GOOD = 0.005
+SHORT = 0.01 * OPERATIONS
+# Below so many passes full batches take too few steps, and random batches are worth a look.
+FEW_PASSES = 500
 SAMPLED_STEPS = (100, 400, 1600)
 MOST_SAMPLED = 0.5
-FEWEST_IN_BATCH = 10
-ORDERED_STEPS = (10, 30, 100, 300, 1000)
+ONE_PASS_STEPS = (10, 30, 100, 300, 1000)
 # The released model averages the last part of the iterates, which cancels noise.
 TAILS = (0.5, 0.2)
 # Averages under a hidden state cost about one step for each iterate: the last one alone, or as many
@@ -53,8 +46,12 @@ HIDDEN_TAILS = (0.0, 0.5, 1.0, 3.0)
 MOMENTA = (0.9, 0.95, 0.97, 0.98)
 # Training times (learning rate * steps) to try, in units of mu / (distance * feature norm): after
 # a time of 1 the noise in a score that no data point determines has a deviation of about 1.
-# Shorter ones look better on the references and are worse on tables with many columns (Ames).
-TIMES = tuple(float(time) for time in np.geomspace(0.15, 6.0, 19))
+_TIMES = tuple(float(time) for time in np.geomspace(0.15, 6.0, 19))
+# Batches are noisy themselves, which can make much shorter times the best.
+_SAMPLED_TIMES = tuple(float(time) for time in np.geomspace(0.003, 6.0, 26))
+
+# Takes seconds at each noise level for a group, and is far above PLD and RDP composition.
+SLOW_FOR_GROUPS = "advanced_composition"
 
 
 @dataclass(frozen=True)
@@ -75,8 +72,12 @@ class Task:
         """Return how often the run may read the data."""
         if self.passes is not None:
             return max(1, int(self.passes))
-        width = (self.d + 1) * max(self.model.loss.n_outputs, OPERATIONS_PER_READ)
-        return int(min(MOST_PASSES, max(FEWEST_PASSES, OPERATIONS / (2.0 * self.n * width))))
+        return int(min(MOST_PASSES, max(FEWEST_PASSES, OPERATIONS / self.operations_of_pass)))
+
+    @property
+    def operations_of_pass(self) -> float:
+        """Return about how many operations one pass over the data takes."""
+        return 2.0 * self.n * (self.d + 1) * max(self.model.loss.n_outputs, OPERATIONS_PER_READ)
 
     @cached_property
     def mu(self) -> float:
@@ -100,9 +101,18 @@ class Task:
         """Return how far one changed record moves the averaged gradient of all records."""
         return self.factor * model.geometry.lipschitz / self.n
 
-    def unit(self, model: Model) -> float:
-        """Return the training time after which the noise in a score has a deviation of about 1."""
-        return self.mu / (self.distance(model) * model.feature_norm)
+    def times(self, model: Model, units: Sequence[float] = _TIMES) -> Iterator[float]:
+        """Yield the training times to try."""
+        unit = self.mu / (self.distance(model) * model.feature_norm)
+        return (time * unit for time in units)
+
+    def batches(self) -> Iterator[tuple[float, int]]:
+        """Yield sampling rates and numbers of steps that use the passes up."""
+        return (
+            (min(MOST_SAMPLED, self.most_passes / steps), steps)
+            for steps in SAMPLED_STEPS
+            if self.most_passes <= MOST_SAMPLED * steps or steps == SAMPLED_STEPS[-1]
+        )
 
     def sampled_std(self, model: Model, rate: float, steps: float) -> float:
         """Return about the noise that so many sampled gradients need together.
@@ -114,258 +124,142 @@ class Task:
         z = 1 / math.sqrt(math.log1p(self.mu**2 / (steps * rate**2)))
         return z * self.distance(model) / rate
 
-    def seconds(self, run: Run) -> float:
-        """Return about how long an ordinary machine trains."""
-        outputs = self.model.loss.n_outputs
-        far = OPERATIONS_PER_FAR_READ if isinstance(run.batches, Poisson) else 0
-        row = 2.0 * (self.d + 1) * (max(outputs, OPERATIONS_PER_READ) + far)
-        step = OPERATIONS_PER_STEP + OPERATIONS_PER_NOISE * self.width * outputs
-        return run.steps * (run.batch_size * row + step) / OPERATIONS_PER_SECOND
-
 
 @dataclass(frozen=True)
 class Candidate:
-    """A run with noise near what the target needs, what to expect of it, and how long it takes.
-
-    ``certificate`` says that the noise is what the target needs, ``why`` what it was chosen or
-    rejected for.
-    """
+    """A run with noise near what the target needs, and what to expect of it."""
 
     name: str
     run: Run
     model: Model
     expected: Forecast
-    seconds: float
-    certificate: Certificate | None = field(default=None, repr=False, compare=False)
-    why: str = field(default="", compare=False)
-
-    @property
-    def certified(self) -> Certificate:
-        """Return the certificate of the run, which a winner has."""
-        if self.certificate is None:
-            raise InvalidInput(f"the noise of {self.name} has not been certified")
-        return self.certificate
-
-    @property
-    def passes(self) -> float:
-        """Return how often the run reads the data."""
-        return self.run.steps * self.run.batch_size / self.run.n
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the row of a table, as plain data."""
-        return {
-            "recipe": self.name,
-            "steps": self.run.steps,
-            "passes": self.passes,
-            "expected_error": self.expected.share,
-            "seconds": self.seconds,
-            "remark": self.why,
-        }
 
     def __str__(self) -> str:
         """Show the choice in one line."""
         run, parts = self.run, []
         if not isinstance(run.batches, FullBatch):
             parts.append(f"batches of about {run.batch_size:.4g}")
-        parts.append(f"{self.passes:.4g} passes")
         parts.append(f"learning rate {run.learning_rate:.4g}")
         if run.l2:
             parts.append(f"ridge {run.l2:.3g}")
-        if run.momentum:
-            parts.append(f"momentum {run.momentum:g}")
-        if run.average_last > 1:
-            parts.append(f"last {run.average_last} iterates averaged")
+        if not run.is_plain:
+            parts.append(f"momentum {run.momentum:g}, last {run.average_last} iterates averaged")
         return (
             f"{self.name}, {run.steps} steps, {', '.join(parts)}: expected score error "
             f"{self.expected.error:.3g} (unlearned {self.expected.bias:.3g}, "
-            f"noise {self.expected.noise:.3g}) in about {self.seconds:.2g} s"
+            f"noise {self.expected.noise:.3g})"
         )
 
 
-@dataclass(frozen=True)
-class Shape:
-    """So many steps, each of which sees this share of the records."""
+def with_noise(run: Run, task: Task) -> Calibration:
+    """Return the run with the least noise that meets the target, by the best bound there is."""
+    # Without sampling and hidden state the Gaussian composition is exact: nothing else can win.
+    full = isinstance(run.batches, FullBatch)
+    exact = full and not run.is_plain and run.noise_kind == "gaussian"
+    bounds = [bound_named("gdp_composition")] if exact else _of_groups(run)
+    return calibrate(run, task.epsilon, task.delta, bounds=bounds)
 
-    steps: int
-    share: float = 1.0
 
+def _of_groups(run: Run) -> list[Bound] | None:
+    """Return the bounds to ask about several records of a person; None: those of one record.
 
-@dataclass(frozen=True)
-class Recipe:
-    """A way to train: ``run`` makes one of it from shape, training time and averaged tail.
-
-    ``hides`` says that only what leaves is charged, which convex losses allow. The order of records
-    is nobody's choice: recipes ``in_order`` are used where a stream leaves no other.
+    A group's claim follows from that about one record, where many bounds cannot win, or from a
+    theorem about groups. To ask the others too would take half a minute and gain nothing much.
     """
-
-    runs: str
-    run: Callable[[Task, Model, Shape, float, float], Run]
-    shapes: Callable[[Task], Iterator[Shape]]
-    tails: tuple[float, ...] = TAILS
-    hides: bool = False
-    in_order: bool = False
-
-    def candidates(self, name: str, task: Task) -> list[Candidate]:
-        """Return the best run of every shape, by its expected error."""
-        return [self.best(name, task, shape) for shape in self.shapes(task)]
-
-    def best(self, name: str, task: Task, shape: Shape) -> Candidate:
-        """Return the best run of this shape."""
-        model = task.model.convex if self.hides else task.model
-        unit, known = task.unit(model), dict[tuple[float, float], Candidate]()
-
-        def candidate(time: float, tail: float) -> Candidate:
-            if (time, tail) not in known:
-                run = self.run(task, model, shape, time * unit, tail)
-                known[time, tail] = Candidate(
-                    name, run, model, forecast(run, task.width, model), task.seconds(run)
-                )
-            return known[time, tail]
-
-        return min((_in_time(candidate, tail) for tail in self.tails), key=error_of)
+    if run.group_size == 1:
+        return None
+    for_one = candidates(for_one_record(run))
+    useful = [bound for bound in BOUNDS if bound in for_one or bound.knows_groups]
+    return [bound for bound in useful if bound.name != SLOW_FOR_GROUPS]
 
 
-def error_of(candidate: Candidate) -> float:
-    """Return the error that is expected."""
-    return candidate.expected.error
-
-
-def _in_time(candidate: Callable[[float, float], Candidate], tail: float) -> Candidate:
-    """Return the best over times: those of a coarse grid, then those beside the best of them."""
-    coarse = range(0, len(TIMES), 3)
-    best = min(coarse, key=lambda i: error_of(candidate(TIMES[i], tail)))
-    near = TIMES[max(0, best - 2) : best + 3]
-    return min((candidate(time, tail) for time in near), key=error_of)
-
-
-def _common(task: Task, model: Model) -> dict[str, Any]:
-    return {
-        "n": task.n,
-        "loss": model.geometry,
-        "neighbors": task.neighbors,
-        "group_size": task.max_records_per_person,
-        "release": "last",
-    }
-
-
-def _full(task: Task) -> Iterator[Shape]:
-    """Yield lengths of runs with full batches."""
-    most = min(task.most_passes, MOST_CHARGED)
-    return (Shape(steps) for steps in sorted({math.ceil(most * part) for part in LENGTHS}))
-
-
-def _sampled(task: Task) -> Iterator[Shape]:
-    """Yield sampling rates and numbers of steps, up to the passes that are allowed."""
-    allowed = sorted({*(p for p in SAMPLED_PASSES if p < task.most_passes), task.most_passes})
-    for passes in allowed[: len(SAMPLED_PASSES)]:
-        for steps in SAMPLED_STEPS:
-            share = passes / steps
-            last = steps == SAMPLED_STEPS[-1] and passes == allowed[0]
-            if last or (share <= MOST_SAMPLED and share * task.n >= FEWEST_IN_BATCH):
-                yield Shape(steps, min(MOST_SAMPLED, share))
-
-
-def _one_pass(task: Task) -> Iterator[Shape]:
-    return (Shape(steps, 1 / steps) for steps in ORDERED_STEPS if steps == 10 or steps < task.n)
-
-
-def _in_order(task: Task) -> Iterator[Shape]:
-    """Yield passes and batches in each: a few passes, or all that are allowed."""
-    allowed = sorted({*(p for p in SAMPLED_PASSES if p < task.most_passes), task.most_passes})
-    for passes in allowed[: len(SAMPLED_PASSES)]:
-        for shape in _one_pass(task):
-            yield Shape(passes * shape.steps, shape.share)
-
-
-def _momentum(task: Task, model: Model, shape: Shape, time: float, tail: float) -> Run:
+def momentum(task: Task) -> Candidate:
     """Full batches with Nesterov's momentum and an averaged tail, every gradient charged.
 
     Composition does not care how long the steps are, so the noise in the model depends on the total
     time learning_rate * steps alone. Averaging the tail brings the noise in directions that the
     data determine down to what perturbing the objective itself would cost.
     """
-    rate, inertia = _fast_enough(time, shape.steps, 1 / model.geometry.smoothness)
-    return NoisyGD(
-        steps=shape.steps,
-        learning_rate=rate,
-        noise_std=task.distance(model) * math.sqrt(shape.steps) / task.mu,
-        momentum=inertia,
-        average_last=max(1, int(tail * shape.steps)),
-        **_common(task, model),
+    steps = min(task.most_passes, MOST_CHARGED)
+    tries = (
+        _with_momentum(task, time, tail, steps) for time in task.times(task.model) for tail in TAILS
     )
+    return min(tries, key=lambda candidate: candidate.expected.error)
 
 
-def _sgd_momentum(task: Task, model: Model, shape: Shape, time: float, tail: float) -> Run:
+def _with_momentum(task: Task, time: float, tail: float, steps: int) -> Candidate:
+    """Return the run with momentum of this length, training time and averaged tail."""
+    model = task.model
+    rate, inertia = _fast_enough(time, steps, 1 / model.geometry.smoothness)
+    run = NoisyGD(
+        n=task.n,
+        steps=steps,
+        learning_rate=rate,
+        noise_std=task.distance(model) * math.sqrt(steps) / task.mu,
+        momentum=inertia,
+        average_last=max(1, int(tail * steps)),
+        loss=model.geometry,
+        neighbors=task.neighbors,
+        group_size=task.max_records_per_person,
+        release="last",
+    )
+    return Candidate("momentum", run, model, forecast(run, task.width, model))
+
+
+def quickest(best: Candidate, task: Task) -> Candidate:
+    """Return the shortest run that is expected to be as good as the best one.
+
+    Only momentum is shortened: the time of the other recipes is not free of their steps.
+    """
+    run = best.run
+    if best.name != "momentum" or run.steps * task.operations_of_pass <= SHORT:
+        return best
+    task = replace(task, model=best.model)
+    (rate,) = learning_rates(run)
+    time = rate * run.steps / (1 - run.momentum)
+    tail = run.average_last / run.steps
+    tries = (_with_momentum(task, time, tail, math.ceil(part * run.steps)) for part in LENGTHS)
+    return next((short for short in tries if _as_good(short.expected, best.expected)), best)
+
+
+def _as_good(short: Forecast, best: Forecast) -> bool:
+    """Return whether a shorter run learns as much, and is as little noisy, as the best.
+
+    Both are asked for, not their sum: real tables can be learned better than the references, and a
+    run that learns less for less noise would lose on them.
+    """
+    room = AS_GOOD * best.spread
+    return short.bias <= best.bias + room and short.noise <= best.noise + room
+
+
+def sgd_momentum(task: Task) -> Candidate:
     """Poisson batches with momentum and an averaged tail, every gradient charged."""
-    # Batches vary, and a larger one is steeper: half of what the mean batch would bear.
-    rate, inertia = _fast_enough(time, shape.steps, 0.5 / model.geometry.smoothness)
-    return NoisySGD(
-        sampling_rate=shape.share,
-        steps=shape.steps,
-        learning_rate=rate,
-        noise_std=task.sampled_std(model, shape.share, shape.steps),
-        momentum=inertia,
-        average_last=max(1, int(tail * shape.steps)),
-        **_common(task, model),
+    model = task.model
+
+    def run(time: float, tail: float, sampled: float, steps: int) -> Run:
+        # Batches vary, and a larger one is steeper: half of what the mean batch would bear.
+        rate, inertia = _fast_enough(time, steps, 0.5 / model.geometry.smoothness)
+        return NoisySGD(
+            n=task.n,
+            sampling_rate=sampled,
+            steps=steps,
+            learning_rate=rate,
+            noise_std=task.sampled_std(model, sampled, steps),
+            momentum=inertia,
+            average_last=max(1, int(tail * steps)),
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
+            release="last",
+        )
+
+    runs = (
+        run(time, tail, *batch)
+        for time in task.times(model, _SAMPLED_TIMES)
+        for tail in TAILS
+        for batch in task.batches()
     )
-
-
-def _gd(task: Task, model: Model, shape: Shape, time: float, tail: float) -> Run:
-    """Full batches with ridge, of which the last iterate leaves, or the mean of the last few.
-
-    Its length costs nothing.
-    """
-    ridge = 1 / time
-    rate = _largest_rate(model, ridge)
-    averaged = _tail_of(tail, rate * ridge, shape.steps)
-    factor = _hidden_factor(1 - rate * ridge, shape.steps, averaged)
-    return NoisyGD(
-        steps=shape.steps,
-        learning_rate=rate,
-        l2=ridge,
-        noise_std=task.distance(model) * math.sqrt(factor) / task.mu,
-        average_last=averaged,
-        **_common(task, model),
-    )
-
-
-def _sgd(task: Task, model: Model, shape: Shape, time: float, tail: float) -> Run:
-    """Poisson batches with ridge, of which the last iterate leaves, or the mean of the last few."""
-    ridge = 1 / time
-    rate = _largest_rate(model, ridge) / 2  # as above: batches vary
-    averaged = _tail_of(tail, rate * ridge, shape.steps)
-    factor = _hidden_factor(1 - rate * ridge, shape.steps, averaged)
-    return NoisySGD(
-        sampling_rate=shape.share,
-        steps=shape.steps,
-        learning_rate=rate,
-        l2=ridge,
-        noise_std=task.sampled_std(model, shape.share, factor),
-        average_last=averaged,
-        **_common(task, model),
-    )
-
-
-def _ordered(task: Task, model: Model, shape: Shape, time: float, tail: float) -> Run:
-    """Batches in the order of the records, every gradient charged.
-
-    A record's use costs what one step of full batches does, and its noise is divided by a batch
-    alone: the fewer steps, the less noise, and the less is learned.
-    """
-    size = math.ceil(task.n * shape.share)
-    in_pass = math.ceil(task.n / size)
-    passes = max(1, round(shape.steps * shape.share))
-    rate, inertia = _fast_enough(time, passes * in_pass, 0.5 / model.geometry.smoothness)
-    one = task.factor * model.geometry.lipschitz / size / task.mu
-    shared: dict[str, Any] = {
-        "batch_size": size,
-        "learning_rate": rate,
-        "noise_std": one * math.sqrt(passes),
-        "momentum": inertia,
-        "average_last": max(1, int(tail * passes * in_pass)),
-        **_common(task, model),
-    }
-    return OnePassSGD(**shared) if passes == 1 else CyclicSGD(steps=passes * in_pass, **shared)
+    return _best("sgd_momentum", runs, model, task)
 
 
 def _fast_enough(time: float, steps: int, fastest: float) -> tuple[float, float]:
@@ -375,8 +269,33 @@ def _fast_enough(time: float, steps: int, fastest: float) -> tuple[float, float]
     return min(time * (1 - m) / steps, fastest), m
 
 
-def _largest_rate(model: Model, ridge: float) -> float:
-    return 1 / (model.geometry.smoothness + ridge)
+def gd(task: Task) -> Candidate:
+    """Full batches with ridge, of which the last iterate leaves, or the mean of the last few.
+
+    Its length costs nothing.
+    """
+    model, steps = task.model.convex, task.most_passes
+
+    def run(time: float, memories: float) -> Run:
+        ridge = 1 / time
+        rate = _largest_rate(model, ridge)
+        tail = _tail_of(memories, rate * ridge, steps)
+        factor = _hidden_factor(1 - rate * ridge, steps, tail)
+        return NoisyGD(
+            n=task.n,
+            steps=steps,
+            learning_rate=rate,
+            l2=ridge,
+            noise_std=task.distance(model) * math.sqrt(factor) / task.mu,
+            average_last=tail,
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
+            release="last",
+        )
+
+    runs = (run(time, memories) for time in task.times(model) for memories in HIDDEN_TAILS)
+    return _best("gd", runs, model, task)
 
 
 def _tail_of(memories: float, forgetting: float, steps: int) -> int:
@@ -393,42 +312,95 @@ def _hidden_factor(contraction: float, steps: int, tail: int) -> float:
     return full_batch_factor(contraction, steps - tail + 1) + tail - 1
 
 
-RECIPES: dict[str, Recipe] = {
-    "momentum": Recipe("full batches, momentum, the mean of the last iterates", _momentum, _full),
-    "gd": Recipe(
-        "full batches, ridge, the last iterate or the mean of the last few",
-        _gd,
-        _full,
-        tails=HIDDEN_TAILS,
-        hides=True,
-    ),
-    "sgd_momentum": Recipe(
-        "random batches, momentum, the mean of the last iterates",
-        _sgd_momentum,
-        _sampled,
-    ),
-    "sgd": Recipe(
-        "random batches, ridge, the last iterate or the mean of the last few",
-        _sgd,
-        _sampled,
-        tails=HIDDEN_TAILS,
-        hides=True,
-    ),
-    "cyclic": Recipe(
-        "batches in the order of the records, momentum, the mean of the last iterates",
-        _ordered,
-        _in_order,
-        in_order=True,
-    ),
-    "one_pass": Recipe(
-        "the same, each record used once",
-        _ordered,
-        _one_pass,
-        in_order=True,
-    ),
+def sgd(task: Task) -> Candidate:
+    """Poisson batches with ridge, of which the last iterate leaves, or the mean of the last few."""
+    model = task.model.convex
+
+    def run(time: float, memories: float, sampled: float, steps: int) -> Run:
+        ridge = 1 / time
+        rate = _largest_rate(model, ridge) / 2  # as above: batches vary
+        tail = _tail_of(memories, rate * ridge, steps)
+        factor = _hidden_factor(1 - rate * ridge, steps, tail)
+        return NoisySGD(
+            n=task.n,
+            sampling_rate=sampled,
+            steps=steps,
+            learning_rate=rate,
+            l2=ridge,
+            noise_std=task.sampled_std(model, sampled, factor),
+            average_last=tail,
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
+            release="last",
+        )
+
+    runs = (
+        run(time, memories, *batch)
+        for time in task.times(model, _SAMPLED_TIMES)
+        for memories in HIDDEN_TAILS
+        for batch in task.batches()
+    )
+    return _best("sgd", runs, model, task)
+
+
+def one_pass(task: Task) -> Candidate:
+    """Batches in the order of the records, each record used once: for streams.
+
+    One use costs what one step of full batches does, and its noise is divided by a batch alone: the
+    fewer steps, the less noise, and the less is learned.
+    """
+    model = task.model
+
+    def run(time: float, tail: float, steps: int) -> Run:
+        size = math.ceil(task.n / steps)
+        taken = math.ceil(task.n / size)
+        rate, inertia = _fast_enough(time, taken, 0.5 / model.geometry.smoothness)
+        return OnePassSGD(
+            n=task.n,
+            batch_size=size,
+            learning_rate=rate,
+            noise_std=task.factor * model.geometry.lipschitz / size / task.mu,
+            momentum=inertia,
+            average_last=max(1, int(tail * taken)),
+            loss=model.geometry,
+            neighbors=task.neighbors,
+            group_size=task.max_records_per_person,
+            release="last",
+        )
+
+    runs = (
+        run(time, tail, steps)
+        for time in task.times(model, _SAMPLED_TIMES)
+        for tail in TAILS
+        for steps in ONE_PASS_STEPS
+    )
+    return _best("one_pass", runs, model, task)
+
+
+def _largest_rate(model: Model, ridge: float) -> float:
+    return 1 / (model.geometry.smoothness + ridge)
+
+
+def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate:
+    """Return the run with the smallest expected error."""
+    d = task.d + (model.intercept > 0)
+    found = (Candidate(name, run, model, forecast(run, d, model)) for run in runs)
+    return min(found, key=lambda candidate: candidate.expected.error)
+
+
+RECIPES: dict[str, Callable[[Task], Candidate]] = {
+    "momentum": momentum,
+    "gd": gd,
+    "sgd_momentum": sgd_momentum,
+    "sgd": sgd,
+    "one_pass": one_pass,
 }
 
 
-def offered() -> list[str]:
-    """Return the recipes that a plan chooses from by itself."""
-    return [name for name, recipe in RECIPES.items() if not recipe.in_order]
+def worth_trying(name: str, task: Task) -> bool:
+    """Return whether a recipe can win: sampling pays only where full batches are few.
+
+    One pass is never better than the same passes in random batches; a stream leaves no choice.
+    """
+    return name != "one_pass" and (not name.startswith("sgd") or task.most_passes < FEW_PASSES)

@@ -4,10 +4,8 @@ Noisy second moments are released first, in one or two rounds, and rows are turn
 them (estimators/whitening.py). Each round is a Gaussian mechanism, described as a run of one step,
 so the whole release is a composition that was fixed before the first of its parts ran.
 
-The constants were chosen on breast cancer, diabetes, digits, credit status, CASP (500 to 6000 rows
-and all), Adult (1000, 3000, 10000 rows and all) and simulated lines and classes with uniform,
-normal, correlated and lognormal columns (500 to 6000 rows), at epsilon 0.1 to 8; MNIST served to
-check. docs/planning.md says what was seen.
+The constants were chosen on breast cancer, diabetes, digits, CASP (3000 rows and all), and Adult
+(3000, 10000 rows and all), at epsilon 0.1, 1 and 8; MNIST served to check.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from dplateau.engines.moments import moments_run
 from dplateau.engines.ranges import ROUNDS, ranges_run
 from dplateau.losses import ClassWeighted, Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
-from dplateau.planning.recipes import OPERATIONS, OPERATIONS_PER_READ, RECIPES, Shape, Task
+from dplateau.planning.recipes import FEW_PASSES, FEWEST_PASSES, Task
 
 # What the moments may use of the squared Gaussian parameter.
 SHARE = 0.1
@@ -33,33 +31,25 @@ MOST_NOISE = 0.15
 # second round, on rows that the first has made nearly white, sees the weak ones better.
 MOST_NOISE_EACH = 10.0
 NOISE_EACH_FOR_TWO = 2.0
-# With fewer records the weak directions that whitening brings out are learned by heart; so are
-# those of a second round with fewer records for each feature.
+# With fewer records the weak directions that whitening brings out are learned by heart.
 FEWEST_RECORDS = 1000
-FEWEST_EACH_FOR_TWO = 30
 # White rows are shortened to the root of their typical squared norm, times this. Shortening a row
 # leaves the order of its scores, so classes are told apart as well.
 RADIUS_FOR_CLASSES = 1.0
-# A number may grow with the row. With few records nothing is risked: rows stay three times as long
-# as typical ones if the error that is expected then, in units of what a constant misses by, is
-# small, and else twice as long, if white rows can nearly be learned (else strong directions only).
-FEW_RECORDS = 5000
-LONG_RADIUS = 3.0
-MOST_ERROR_IF_LONG = 0.12
-CAREFUL_RADIUS = 2.0
-MOST_CAREFUL_ERROR = 0.25
-# With more of them rows may be shorter. The more records there are for the noise (n mu, the inverse
-# of the noise in an averaged gradient of length 1), the longer rows may stay, and from some point
-# on what is longer than BEND times the typical norm has a slope of its own.
+# A number may grow with the row. The more records there are for the noise (n mu, the inverse of the
+# noise in an averaged gradient of length 1), the longer rows may stay, and from some point on what
+# is longer than BEND times the typical norm has a slope of its own. (Chosen on CASP, whole, 3000
+# and 1000 rows, and on simulated lines with uniform, normal and lognormal columns or targets.)
 BEND = 0.75
 SHORTEST_FOR_NUMBERS = 1.5
 RADII_FOR_NUMBERS = {700.0: 1.5, 4000.0: 2.0, 16000.0: 3.0}
 # Room for the margins of the parts' claims and of their composition.
 _ROOM = 1e-7
-_REST = math.sqrt(1 - SHARE)
 
 
 WHITENING = ("auto", "never")
+# Recipes whose proofs are Gaussian, so that squared parameters add up without loss.
+FULL = {"momentum", "gd"}
 
 
 @dataclass(frozen=True)
@@ -108,44 +98,26 @@ def tells_classes(loss: Loss) -> bool:
     return isinstance(loss, ClassWeighted | Logistic | SmoothedHinge | Softmax | OneVersusRest)
 
 
-def whitening_for(task: Task) -> tuple[int, Lengths | None]:
-    """Return how often to whiten, 0, 1 or 2 times, and what becomes of white rows."""
-    rounds = _rounds_that_tell(task)
-    lengths = _lengths_for(task) if rounds else None
-    return (rounds, lengths) if lengths is not None else (0, None)
-
-
-def _rounds_that_tell(task: Task) -> int:
-    """Return how many rounds of moments are affordable and stand out of their noise."""
-    p, reads = task.width, max(task.model.loss.n_outputs, OPERATIONS_PER_READ)
-    spare = OPERATIONS if task.passes is None else task.passes * task.n * 2.0 * p * reads
-    affordable = min(2, int(spare / (task.n * float(p) ** 2)), task.most_passes // 2)
-    noise = math.sqrt(2 * p) * task.factor / (task.n * task.mu * math.sqrt(SHARE))
-    if task.n < FEWEST_RECORDS or noise > MOST_NOISE or p * noise > MOST_NOISE_EACH:
-        return 0
-    twice = p * noise <= NOISE_EACH_FOR_TWO and task.n >= FEWEST_EACH_FOR_TWO * p
-    return min(affordable, 2 if twice else 1)
-
-
-def _lengths_for(task: Task) -> Lengths | None:
-    """Return what becomes of white rows, or None if they should stay as they are."""
+def lengths_for(task: Task) -> Lengths:
+    """Return what becomes of white rows."""
     if tells_classes(task.model.loss):
         return Lengths(RADIUS_FOR_CLASSES)
-    if task.n < FEW_RECORDS:
-        if _expected(task, Lengths(LONG_RADIUS)) <= MOST_ERROR_IF_LONG:
-            return Lengths(LONG_RADIUS)
-        careful = Lengths(CAREFUL_RADIUS)
-        return careful if _expected(task, careful) <= MOST_CAREFUL_ERROR else None
     weight = task.n * task.mu / task.factor
     reached = [radius for least, radius in RADII_FOR_NUMBERS.items() if weight >= least]
     return Lengths(reached[-1], BEND) if reached else Lengths(SHORTEST_FOR_NUMBERS)
 
 
-def _expected(task: Task, lengths: Lengths) -> float:
-    """Return the error on white rows, in units of what a constant misses by."""
-    rest = gaussian_epsilon(task.delta, gaussian_mu(task.epsilon, task.delta) * _REST)
-    white = on_white_rows(task, rest, lengths)
-    return RECIPES["momentum"].best("momentum", white, Shape(task.most_passes)).expected.share
+def rounds_worthwhile(task: Task) -> int:
+    """Return how often to whiten: 0, 1 or 2."""
+    # With few passes for many directions random batches learn more than full ones, and only full
+    # ones are whitened.
+    p = task.width
+    if task.n < FEWEST_RECORDS or task.most_passes < max(FEWEST_PASSES, min(FEW_PASSES, p)):
+        return 0
+    noise = math.sqrt(2 * p) * task.factor / (task.n * task.mu * math.sqrt(SHARE))
+    if noise > MOST_NOISE or p * noise > MOST_NOISE_EACH:
+        return 0
+    return 2 if p * noise <= NOISE_EACH_FOR_TWO else 1
 
 
 def moments_for(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], float]:
@@ -165,7 +137,7 @@ def moments_for(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], float
         )
         for norm in (task.model.feature_norm, 1.0)[:rounds]
     )
-    return moments, gaussian_epsilon(task.delta, whole * _REST)
+    return moments, gaussian_epsilon(task.delta, whole * math.sqrt(1 - SHARE))
 
 
 def ranges_for(task: Task, columns: int) -> tuple[Certificate, Task]:
@@ -184,8 +156,8 @@ def ranges_for(task: Task, columns: int) -> tuple[Certificate, Task]:
     return found, replace(task, epsilon=rest)
 
 
-def on_white_rows(task: Task, epsilon: float, lengths: Lengths, rounds: int = 0) -> Task:
-    """Return what is left of the task after so many rounds, on white rows of norm 1 at most."""
+def on_white_rows(task: Task, epsilon: float, lengths: Lengths) -> Task:
+    """Return the same task on white rows, whose norm is 1 at most, with another epsilon."""
     model = replace(
         task.model,
         data_norm=1.0,
@@ -194,6 +166,4 @@ def on_white_rows(task: Task, epsilon: float, lengths: Lengths, rounds: int = 0)
         bent=lengths.bend is not None,
         typical=min(1.0, lengths.bound**-2),
     )
-    passes = None if task.passes is None else task.passes - rounds
-    width = lengths.slopes * task.width
-    return replace(task, d=width, epsilon=epsilon, passes=passes, model=model)
+    return replace(task, d=lengths.slopes * task.width, epsilon=epsilon, model=model)
