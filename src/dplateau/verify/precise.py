@@ -139,7 +139,7 @@ def binomial_tail(most: int, trials: int, rate: float) -> Precise:
         # One factor more than terms: it bounds all later ones, and is zero after the last of all.
         later = np.arange(start, min(start + _TERMS_AT_ONCE, most_terms) + 1, dtype=float)
         factors = (float(trials - first) - later) / (float(first + 1) + later) * (rate / (1 - rate))
-        following = float(factors[-1])
+        following = float(factors[-1]) * (1 + 2e-15)
         if following >= 1:
             return MP.one
         terms = term * np.cumprod(factors[:-1])
