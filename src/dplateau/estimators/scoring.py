@@ -22,7 +22,6 @@ from scipy.special import expit
 from sklearn.utils.validation import check_is_fitted
 
 from dplateau.algorithms import LossGeometry, NoisyGD
-from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, certify
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.errors import InvalidInput
@@ -229,9 +228,7 @@ class NoisyScore:
             if self.classes
             else f"the noisy {MEAN_SQUARED_ERROR} on held-out rows, one sum over the rows"
         )
-        certificate = certify(run, delta)
-        stated = Assumption(f"this part is {what}", "by construction")
-        return replace(certificate, assumptions=(*certificate.assumptions, stated))
+        return certify(run, delta).named(what)
 
     def edges(self, classes: int, noise_std: float) -> tuple[float, ...]:
         """Return the bins for so many classes: fine where noise leaves room for them."""

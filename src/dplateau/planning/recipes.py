@@ -15,6 +15,7 @@ from dplateau.bounds.base import Bound, for_one_record
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Calibration, calibrate
 from dplateau.certificates.certify import candidates
+from dplateau.ground.shown import counted
 from dplateau.numerics.normal import gaussian_mu
 from dplateau.planning.forecast import Forecast, Model, forecast
 from dplateau.shifts.closed_forms import full_batch_factor
@@ -133,9 +134,10 @@ class Candidate:
         if run.l2:
             parts.append(f"ridge {run.l2:.3g}")
         if not run.is_plain:
-            parts.append(f"momentum {run.momentum:g}, last {run.average_last} iterates averaged")
+            parts += [f"momentum {run.momentum:g}"] if run.momentum else []
+            parts.append(f"last {counted(run.average_last, 'iterate')} averaged")
         return (
-            f"{self.name}, {run.steps} steps, {', '.join(parts)}: expected score error "
+            f"{self.name}, {counted(run.steps, 'step')}, {', '.join(parts)}: expected score error "
             f"{self.expected.error:.3g} (unlearned {self.expected.bias:.3g}, "
             f"noise {self.expected.noise:.3g})"
         )

@@ -26,7 +26,7 @@ from dplateau.certificates import (
 from dplateau.certificates.certify import candidates
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground.sealed import AUDIT, open_sealed, to_text
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import counted, rounded_down, rounded_up
 from dplateau.plots import (
     Display,
     EpsilonOverDeltaDisplay,
@@ -179,7 +179,9 @@ def _bounds(certificate: Certificate) -> Iterator[str]:
         rows.append((row.title, rounded_up(row.epsilon), state, row.citation))
     head = ("bound", f"epsilon at delta {rounded_up(certificate.claimed_delta)}", "state", "source")
     yield _table(head, rows, marked=marked)
-    yield _paragraph(f"{refused} more bounds do not apply; 'dplateau compare' says why.", "quiet")
+    if refused:
+        more = counted(refused, "more bound says", "more bounds say")
+        yield _paragraph(f"{more} nothing about it; 'dplateau compare --all' says why.", "quiet")
 
 
 def _over_steps(certificate: Certificate) -> Iterator[str]:
@@ -212,7 +214,11 @@ def _part(part: Certificate | Composition | ForeignPart) -> tuple[str, str, str]
     if isinstance(part, ForeignPart):
         return part.name, part.words, "whoever states it (declared)"
     if isinstance(part, Composition):
-        return f"{len(part.parts)} releases by {part.method}", part.headline, "its own proof"
+        return (
+            f"{counted(len(part.parts), 'release')} by {part.method}",
+            part.headline,
+            "its own proof",
+        )
     return part.run.kind, part.headline, part.theorem.title
 
 

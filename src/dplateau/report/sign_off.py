@@ -7,7 +7,6 @@ leaves out what its theorem rests on, or if a file that it names is another one 
 from __future__ import annotations
 
 import hashlib
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +16,11 @@ from dplateau.certificates import Certificate, Composition
 from dplateau.certificates.certify import assumptions_of
 from dplateau.errors import DplateauError
 from dplateau.ground import sealed
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import rounded_up, wrapped, wrapped_lines
 from dplateau.report.words import Words, certificates_in, grouped, words_of
 from dplateau.sampling import MixingCertificate
 from dplateau.verify import Check, MixingVerification, Verification, verify, verify_mixing
 
-_WIDTH = 88
 # Checks that compare a claim with what was derived anew, and what was asked for beside it.
 _DECISIVE = ("epsilon is proved", "total variation is proved", "signature")
 
@@ -206,10 +204,9 @@ def _files(
 
 def _paragraph(name: str, *texts: str) -> Iterator[str]:
     for i, text in enumerate(texts):
-        head = f"  {name:<10} " if i == 0 else " " * 13
-        yield from textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * 13)
+        lines = wrapped_lines(text, " " * 13)
+        yield from [f"  {name:<10} {lines[0].lstrip()}", *lines[1:]] if i == 0 else lines
 
 
 def _item(mark: str, text: str) -> list[str]:
-    head = f"  {mark} "
-    return textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+    return wrapped(text, f"  {mark} ")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dplateau.algorithms import (
     AllIterates,
     Checkpoints,
+    FullBatch,
     LastIterate,
     RandomStop,
     Run,
@@ -18,8 +19,8 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition, ForeignPart
 from dplateau.certificates.compose import relations_of
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
-from dplateau.plots.canvas import in_short
+from dplateau.ground.shown import counted, rounded_up
+from dplateau.plots.canvas import in_short, noise_in_short
 
 Paper = Certificate | Composition
 # The false-alarm rate at which attacks are reported.
@@ -187,7 +188,7 @@ def _released(paper: Paper) -> Iterator[str]:
         yield _what_left(paper)
         return
     where = "the same records" if paper.records == "same" else "disjoint records"
-    yield f"{len(paper.parts)} releases from {where}:"
+    yield f"{counted(len(paper.parts), 'release')} from {where}:"
     for entry in paper.entries:
         times = f"{entry.count} x " if entry.count > 1 else ""
         if isinstance(entry.part, ForeignPart):
@@ -199,10 +200,21 @@ def _released(paper: Paper) -> Iterator[str]:
 
 
 def _what_left(certificate: Certificate) -> str:
-    run = certificate.run
-    if not certificate.theorem.hidden_state:
-        return f"{_stated(run)} The claim would hold if every iterate had left as well."
-    return _stated(run)
+    run, name = certificate.run, certificate.name_of_part
+    head = "" if name is None else f"{name[0].upper()}{name[1:]}. "
+    if isinstance(run.batches, FullBatch) and run.steps == 1:
+        return f"{head}{_one_average(run)}"
+    text = f"{head}{_stated(run)}"
+    if certificate.theorem.hidden_state or isinstance(run.release, AllIterates):
+        return text
+    return f"{text} The claim would hold if every iterate had left as well."
+
+
+def _one_average(run: Run) -> str:
+    """Say what one step over all records is: a sum of something of each, with noise."""
+    size = counted(run.n, "record")
+    kind = run.noise_kind.capitalize()
+    return f"One average over {size} with {kind} noise, {noise_in_short(run)}."
 
 
 def _stated(run: Run) -> str:
@@ -215,7 +227,7 @@ def _stated(run: Run) -> str:
         case Checkpoints() as checkpoints:
             count = sum(count for _, count in checkpoints.segments(run.steps))
             return (
-                f"{count} iterates, fixed in advance, of {described}. "
+                f"{counted(count, 'iterate')}, fixed in advance, of {described}. "
                 "Nothing else that depends on the data."
             )
         case RandomStop():

@@ -5,6 +5,7 @@ Everything that leaves a training is stated by ``Release.certificate``, and noth
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
-from dplateau.ground.shown import counted, rounded_up
+from dplateau.ground.shown import counted, rounded_up, wrapped, wrapped_lines
 from dplateau.ground.types import BoolArray
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
@@ -111,8 +112,8 @@ class Release:
             f"{counted(run.n, 'record')}, {counted(schema.width, 'feature')} from "
             f"{counted(len(schema.used), 'column')}" + (f" ({ignored} ignored)" if ignored else ""),
             "",
-            f"Claim: {self.certificate}",
-            f"Neighbors: {neighbors_in_words(self.plan.gradients)}",
+            *wrapped(self.certificate.headline, "Claim: "),
+            *wrapped(neighbors_in_words(self.plan.gradients), "Neighbors: "),
             "",
             "What left",
             "  the model's weights",
@@ -125,11 +126,14 @@ class Release:
         if public_score is not None:
             name = "R^2" if self.model.classes is None else "accuracy"
             lines += ["", f"Exact {name} on the public test rows: {public_score:.4f}"]
-        lines += ["", "What ran", *(f"  {line}" for line in self.plan.summary.splitlines())]
+        lines += ["", "What ran"]
+        lines += wrapped_lines(textwrap.indent(self.plan.summary, "  "))
         lines += ["", "What the claim rests on"]
-        lines += [f"  {a.text} ({a.status})" for a in self.certificate.assumptions]
+        for assumption in self.certificate.assumptions:
+            lines += wrapped(f"{assumption.text} ({assumption.status})", "  - ")
         lines += ["", *self._weights()]
-        lines += [f"Warning: {' '.join(text.split())}" for text in self.warnings]
+        for text in self.warnings:
+            lines += wrapped(" ".join(text.split()), "Warning: ")
         return "\n".join(lines) + "\n"
 
     def _on_the_way(self) -> list[str]:
