@@ -139,8 +139,7 @@ def _is_own(bound: Bound) -> bool:
 
 def _intro(text: str) -> str:
     """Return what stands before the first section, the title included."""
-    found = re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0]
-    return found.strip()
+    return re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:

@@ -155,8 +155,8 @@ def _over_delta(paper: Paper) -> Iterator[str]:
 
 def _epsilon(paper: Paper, delta: float) -> str:
     try:
-        found = paper.epsilon(delta)
-        return rounded_up(found) if math.isfinite(found) else "no finite one"
+        epsilon = paper.epsilon(delta)
+        return rounded_up(epsilon) if math.isfinite(epsilon) else "no finite one"
     except DplateauError:
         return "no finite one"
 
@@ -191,13 +191,13 @@ def _over_steps(certificate: Certificate) -> Iterator[str]:
         steps = step_counts(run, 1, max(10 * run.steps, 100), _STEPS)
         steps = np.unique([*steps.tolist(), run.steps])
         wanted = [b for b in candidates(run) if b.sound]
-        found = epsilon_over_steps(run, certificate.claimed_delta, steps, bounds=wanted)
+        curve = epsilon_over_steps(run, certificate.claimed_delta, steps, bounds=wanted)
     except DplateauError as reason:
         yield _paragraph(f"Not shown: {reason}", cls="quiet")
         return
-    yield _picture(lambda: EpsilonOverStepsDisplay.from_curve(found), "epsilon over steps")
+    yield _picture(lambda: EpsilonOverStepsDisplay.from_curve(curve), "epsilon over steps")
     shown = [i for i in range(len(steps)) if i % 3 == 0 or int(steps[i]) == run.steps]
-    rows = [(f"{int(steps[i]):,}", rounded_up(float(found.best[i]))) for i in shown]
+    rows = [(f"{int(steps[i]):,}", rounded_up(float(curve.best[i]))) for i in shown]
     marked = next(at for at, i in enumerate(shown) if int(steps[i]) == run.steps)
     yield _table(("steps", "epsilon"), rows, marked=marked, cls="pairs")
 
@@ -262,8 +262,8 @@ def _verify(paper: Paper, verdict: SignOff, name: str) -> Iterator[str]:
 
 
 def _citations(paper: Paper) -> str:
-    found = dict.fromkeys(certificate.citation() for certificate in certificates_in(paper))
-    return "\n\n".join(found) or "(every part is accounted for elsewhere)"
+    citations = dict.fromkeys(certificate.citation() for certificate in certificates_in(paper))
+    return "\n\n".join(citations) or "(every part is accounted for elsewhere)"
 
 
 # --- the audit ----------------------------------------------------------------------------------

@@ -68,15 +68,15 @@ class Attack:
     def on(cls, paper: Paper) -> Attack:
         """Read both off the claim's trade-off curve; total variation is delta at epsilon 0."""
         # The curve bounds what is missed from below; the subtraction is rounded to nearest.
-        found = math.nextafter(1.0 - paper.tradeoff(FALSE_ALARMS), math.inf)
-        return cls(min(1.0, found), min(1.0, paper.delta(0.0)))
+        detected = math.nextafter(1.0 - paper.tradeoff(FALSE_ALARMS), math.inf)
+        return cls(min(1.0, detected), min(1.0, paper.delta(0.0)))
 
     def __str__(self) -> str:
         """Say both as percentages, rounded up."""
-        found, advantage = percent(self.true_positives), percent(self.advantage)
+        detected, advantage = percent(self.true_positives), percent(self.advantage)
         return (
             "An attack that raises a false alarm in 1 percent of all cases finds a record in at "
-            f"most {found} of the cases in which it was used. At any rate of false alarms the "
+            f"most {detected} of the cases in which it was used. At any rate of false alarms the "
             f"difference between both rates is at most {advantage}."
         )
 
@@ -98,8 +98,8 @@ def words_of(paper: Paper, *, attack: bool = True) -> Words:
     """Return what the claim says; ``attack=False`` leaves out what takes the longest.
 
     >>> from dplateau import NoisyGD, certify
-    >>> found = words_of(certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5))
-    >>> found.neighbors
+    >>> words = words_of(certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5))
+    >>> words.neighbors
     'Data sets that differ in one record, which is in one of them and not in the other.'
     """
     claimed = paper.claim is not None
@@ -125,8 +125,8 @@ def percent(share: float) -> str:
 
 def grouped(assumptions: Iterable[Assumption]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return assumptions by who answers for them; those that nobody has are left out."""
-    found = list(assumptions)
-    groups = ((who, tuple(a.text for a in found if a.status == s)) for s, who in VOUCHED_BY.items())
+    given = list(assumptions)
+    groups = ((who, tuple(a.text for a in given if a.status == s)) for s, who in VOUCHED_BY.items())
     return tuple((who, texts) for who, texts in groups if texts)
 
 

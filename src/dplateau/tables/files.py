@@ -33,10 +33,10 @@ class TableFiles:
     @cached_property
     def n_rows(self) -> int:
         """Return the number of rows, as the files state it."""
-        found = size_of(TableSource(list(self.paths), [], ""))
-        if not found:
+        rows = size_of(TableSource(list(self.paths), [], ""))
+        if not rows:
             raise InvalidInput(f"{self.path}: there are no rows")
-        return found
+        return rows
 
     def types(self) -> dict[str, CellKind]:
         """Return the kind of every column's cells, from the first file's schema alone."""
@@ -85,9 +85,9 @@ def read_tables(
             )
         if not path.exists():
             raise InvalidInput(f"cannot read {path}: there is no such file")
-    found = TableFiles(tuple(paths))
-    found.types()  # or a refusal
-    return found
+    files = TableFiles(tuple(paths))
+    files.types()  # or a refusal
+    return files
 
 
 def _is_large(path: Path) -> bool:

@@ -321,15 +321,15 @@ def fit_table(
     # A ledger in force pays for the model and its score before the training starts.
     with nullcontext() if score is None else released_with(partial(_with_score, score)):
         estimator, told = _fitted(kind, rest, schema, options, by_class)
-    found = released_model(kind, schema, estimator)
+    released = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
         features, targets = encode_features(test, schema), encode_target(test, schema)
         cost = priced(score, estimator.plan_.gradients)
         source = _randomness(seed, safe_noise)
-        evaluation = score.of(found.estimator, features, targets, cost, source)
+        evaluation = score.of(released.estimator, features, targets, cost, source)
     return Release(
-        found,
+        released,
         estimator.certificate_,
         estimator.plan_,
         evaluation,
@@ -395,20 +395,20 @@ def _plain_shift(estimator: Any) -> tuple[float, ...] | None:
     return None if shift is None else tuple(map(float, shift))
 
 
-def in_words(found: Evaluation) -> list[str]:
+def in_words(evaluation: Evaluation) -> list[str]:
     """Return what left with a score, and what follows from it."""
-    cost = f"at epsilon {rounded_up(found.epsilon)}"
-    wide = max(map(len, found.scores))
+    cost = f"at epsilon {rounded_up(evaluation.epsilon)}"
+    wide = max(map(len, evaluation.scores))
     lines = [
         f"  {name:{wide}}  {one.value:.4f} "
         f"({'noise alone' if name == 'calibration error' else 'noise deviation'} "
         f"{one.noise_std:.4f})"
-        for name, one in found.scores.items()
+        for name, one in evaluation.scores.items()
     ]
-    if found.counts is None:
-        return [f"a noisy score on {found.rows} held-out rows, {cost}:", *lines]
-    head = f"noisy counts of {found.rows} held-out rows by class and score bin, {cost}:"
-    return [head, *lines, *_table(found.counts)]
+    if evaluation.counts is None:
+        return [f"a noisy score on {evaluation.rows} held-out rows, {cost}:", *lines]
+    head = f"noisy counts of {evaluation.rows} held-out rows by class and score bin, {cost}:"
+    return [head, *lines, *_table(evaluation.counts)]
 
 
 def _table(counts: Counts) -> list[str]:
@@ -463,6 +463,6 @@ def priced(score: NoisyScore, model: Part) -> Certificate:
     one = model.certificates[0] if isinstance(model, Composition) else model
     assert isinstance(one, Certificate)
     run = one.run
-    found = score.certificate(run.neighbors, run.group_size, one.claimed_delta)
+    certificate = score.certificate(run.neighbors, run.group_size, one.claimed_delta)
     coin = _OWN_COIN if run.group_size == 1 else _BOTH_PARTS
-    return replace(found, assumptions=(*found.assumptions, coin))
+    return replace(certificate, assumptions=(*certificate.assumptions, coin))
