@@ -1,4 +1,4 @@
-"""What a run costs, and what to run: ``account``, ``compare``, ``calibrate``, ``plan``, ``convert``."""
+"""What runs cost: ``account``, ``compare``, ``convert``. What to run: ``calibrate``, ``plan``."""
 
 from __future__ import annotations
 

@@ -384,6 +384,7 @@ LOSS_FLAGS = (
 
 
 def loss_of(given: dict[str, Any]) -> LossGeometry | None:
+    """Return the constants of the loss that the options state."""
     from dplateau.algorithms import LossGeometry
 
     stated = {name: given[name] for name in LOSS_FLAGS if name in given}
@@ -406,6 +407,7 @@ def loss_of(given: dict[str, Any]) -> LossGeometry | None:
 
 
 def domain_of(given: dict[str, Any]) -> Domain | None:
+    """Return the domain that the options state."""
     from dplateau.algorithms import Ball, Body
 
     if "diameter" in given and "radius" in given:

@@ -1,4 +1,4 @@
-"""Claims on paper: ``verify``, ``explain``, ``report``, ``sign`` and ``compose`` read their files."""
+"""Claims in files: ``verify``, ``explain``, ``report``, ``sign`` and ``compose`` read them."""
 
 from __future__ import annotations
 

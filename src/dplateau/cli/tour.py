@@ -1,4 +1,4 @@
-"""To look around: ``explore`` opens a page, ``reproduce`` computes the papers anew, ``demo`` shows."""
+"""To look around: ``explore`` opens a page, ``reproduce`` redoes the papers, ``demo`` shows."""
 
 from __future__ import annotations
 
