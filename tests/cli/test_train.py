@@ -143,7 +143,6 @@ def test_files_that_are_read_a_part_at_a_time_give_the_same_model(
         ([*files, data], "people.csv a part at a time: only Parquet"),
         ([*files, "--engine", "spark"], "engine must be"),
         ([*files, "--address", "auto"], "say --engine ray too"),
-        ([*files, "--evaluate-epsilon", "1"], "no rows of it are held out"),
     ):
         assert run("train", *where, *words, "-o", tmp_path / "no") == 2
         (line,) = capsys.readouterr().err.splitlines()
@@ -152,6 +151,43 @@ def test_files_that_are_read_a_part_at_a_time_give_the_same_model(
     undeclared += ["--ignore", "town", "-o", tmp_path / "no"]
     assert run("train", *files, *undeclared) == 2
     assert "declare them (--classes A,B)" in capsys.readouterr().err
+
+
+def test_rows_of_files_are_held_out_by_the_same_coins(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    monkeypatch.setattr("dplateau.engines.sources.chunks_of.__defaults__", (1 << 12,))
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for k in range(3):
+        part = arrow_csv.read_csv(data).slice(1400 * k, 1400)
+        parquet.write_table(part, parts / f"{k}.parquet")
+    words = ["--target", "income", "--epsilon", 2, *KNOWN, "--compute-budget", 200]
+    words += ["--categories", "town=Rome,Oslo", "--evaluate-epsilon", 0.5, "--json"]
+    said, weights = {}, {}
+    for name, where in (("whole", data), ("parts", parts)):
+        assert run("train", where, *words, "--seed", 3, "-o", tmp_path / name) == 0
+        said[name] = json.loads(capsys.readouterr().out)["evaluation"]
+        weights[name] = json.loads((tmp_path / name / "model.json").read_text())["weights"]
+    assert said["parts"] == said["whole"]
+    assert np.allclose(weights["parts"], weights["whole"], rtol=1e-6)
+    # Without a seed there is a claim, about both parts at once.
+    assert run("train", parts, *words, "-o", tmp_path / "secret") == 0
+    found = json.loads(capsys.readouterr().out)
+    held = found["evaluation"]["rows"]
+    assert 1.99 <= found["epsilon"] <= 2
+    text = (tmp_path / "secret" / "certificate.json").read_text()
+    whole = Composition.from_json(text)
+    assert whole.records == "disjoint"
+    model, score = whole.parts
+    assert isinstance(model, Composition)
+    assert isinstance(score, Certificate)
+    assert {part.run.n for part in model.certificates} == {4000 - held}
+    assert score.run.n == held
+    assert verify(json.loads(text)).ok
 
 
 def test_a_score_on_private_rows_is_part_of_the_one_certificate(

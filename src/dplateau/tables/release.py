@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property, partial
@@ -20,11 +20,12 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition, compose
 from dplateau.certificates.composition import Part, Records
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
+from dplateau.engines.randomness import coins_for
+from dplateau.engines.sources import parts_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
 from dplateau.ground.shown import counted, rounded_up, wrapped, wrapped_lines
-from dplateau.ground.types import BoolArray
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
 from dplateau.tables.files import TableFiles
@@ -280,7 +281,7 @@ def fit_table(
             f"{stated[0]} is for classes, but {schema.target.column!r} is a number; leave it out"
         )
     rest: Table | TableFiles = table
-    test: Table | None = None
+    test: Table | TableFiles | None = None
     if evaluate_epsilon is not None:
         checks.positive("evaluate_epsilon", evaluate_epsilon)
         if n_public is not None:
@@ -288,13 +289,8 @@ def fit_table(
                 "a noisy score divides by the number of rows that were held out, which n_public "
                 "hides; leave one of evaluate_epsilon and n_public out, or score on public rows"
             )
-        if isinstance(table, TableFiles):
-            raise InvalidInput(
-                f"{table.path} is read a part at a time, and no rows of it are held out; leave "
-                "evaluate_epsilon out, or score on public rows"
-            )
-        chosen = held_out(table.n_rows, _randomness(seed, safe_noise))
-        rest, test = table.part(~chosen), table.part(chosen)
+        coins = coins_for(table.n_rows, HELD_OUT, _randomness(seed, safe_noise))
+        rest, test = table.split(coins)
     options = {
         "epsilon": epsilon,
         "delta": delta,
@@ -324,10 +320,9 @@ def fit_table(
     released = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
-        features, targets = encode_features(test, schema), encode_target(test, schema)
         cost = priced(score, estimator.plan_.gradients)
         source = _randomness(seed, safe_noise)
-        evaluation = score.of(released.estimator, features, targets, cost, source)
+        evaluation = score.of(released.estimator, _parts(test, schema), cost, source)
     return Release(
         released,
         estimator.certificate_,
@@ -433,18 +428,11 @@ def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
     return SeededRandomness(seed, safe_noise=safe_noise)
 
 
-def held_out(n: int, randomness: Randomness) -> BoolArray:
-    """Return which rows are held out, by a coin for each, fair to every row whatever n is.
-
-    The coins know nothing of the rows, so their outcome may be public; outcomes that leave a part
-    empty are drawn again.
-    """
-    if n * HELD_OUT < 1:
-        raise InvalidInput(f"{n} rows are too few to hold out a share of {HELD_OUT:g}")
-    while True:
-        chosen: BoolArray = randomness.below(round(1 / HELD_OUT), n) == 0
-        if 0 < chosen.sum() < n:
-            return chosen
+def _parts(table: Table | TableFiles, schema: Schema) -> Iterable[tuple[Any, Any]]:
+    """Return encoded rows and targets: all of them, or a part at a time."""
+    if isinstance(table, TableFiles):
+        return parts_of(table.source(schema))
+    return [(encode_features(table, schema), encode_target(table, schema))]
 
 
 def together(model: Part, score: Certificate) -> Composition:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dplateau.engines.randomness import Coins
 from dplateau.errors import InvalidInput, MissingExtra
 from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.tables.schema import (
@@ -89,6 +90,11 @@ class Table:
         """Return some of the rows."""
         columns = {name: Cells(one.kind, one.values[rows]) for name, one in self.columns.items()}
         return Table(columns, self.path)
+
+    def split(self, coins: Coins) -> tuple[Table, Table]:
+        """Return the rows that stay, and those whose coin holds them out."""
+        heads = coins.heads(0, self.n_rows)
+        return self.part(~heads), self.part(heads)
 
     def cells(self, name: str) -> Cells:
         """Return a column, or refuse."""
