@@ -208,7 +208,7 @@ def hold_out(
     >>> numbers = ArraySource(np.arange(1000.0)[:, None], np.arange(1000))
     >>> rest, held = hold_out(numbers, seed=1)
     >>> size_of(rest), size_of(held)
-    (902, 98)
+    (904, 96)
     """
     if not 0 < checks.probability("share", share) < 1:
         raise InvalidInput(f"share must lie between 0 and 1; got {share:g}")
