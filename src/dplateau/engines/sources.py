@@ -192,7 +192,8 @@ def hold_out(
     Parameters
     ----------
     source
-        Where the records come from; it must be one that can be read again.
+        Where the records come from; it must be one that can be read again, and give its rows in the
+        same order on every pass: coins belong to places, and a row that moves may be in both parts.
     share
         The probability with which a row is held out.
     seed
@@ -208,7 +209,7 @@ def hold_out(
     >>> numbers = ArraySource(np.arange(1000.0)[:, None], np.arange(1000))
     >>> rest, held = hold_out(numbers, seed=1)
     >>> size_of(rest), size_of(held)
-    (902, 98)
+    (904, 96)
     """
     if not 0 < checks.probability("share", share) < 1:
         raise InvalidInput(f"share must lie between 0 and 1; got {share:g}")
