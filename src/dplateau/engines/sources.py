@@ -278,10 +278,10 @@ def opened(source: Source) -> tuple[Source, Part]:
         first = next((part for part in source.chunks if _pair(part)[0].shape[0]), None)
         parts = () if first is None else (first,)
         source = replace(source, chunks=itertools.chain(parts, source.chunks))
-        found: Iterator[Chunk] = map(_slice, parts)
+        chunks: Iterator[Chunk] = map(_slice, parts)
     else:
-        found = chunks_of(source)
-    for chunk in found:
+        chunks = chunks_of(source)
+    for chunk in chunks:
         if chunk.n:
             return source, chunk.rows(slice(0, 1))
     raise InvalidInput("the source holds no records at all")
@@ -444,10 +444,10 @@ class _Columns:
 
     def rows(self, chosen: Rows) -> Part:
         targets = self.targets[chosen]
-        found = np.empty((len(self.columns), len(targets)), self.dtype)
+        features = np.empty((len(self.columns), len(targets)), self.dtype)
         for j, column in enumerate(self.columns):
-            found[j] = column[chosen]
-        return found.T, targets
+            features[j] = column[chosen]
+        return features.T, targets
 
 
 @dataclass(frozen=True, eq=False)

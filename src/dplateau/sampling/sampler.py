@@ -426,15 +426,15 @@ def one_by_one(
     What a chain does depends on its start and its generator, never on the number of processes,
     which only tell that a chain is done.
     """
-    found: dict[int, tuple[LangevinState, FloatArray]] = {}
+    finished: dict[int, tuple[LangevinState, FloatArray]] = {}
     with counting("steps", len(chains) * alone.steps, progress) as advance:
         if jobs == 1:
-            found = {place: alone(chain, advance) for place, chain in enumerate(chains)}
+            finished = {place: alone(chain, advance) for place, chain in enumerate(chains)}
         else:
             for place, one in in_processes(alone, chains, jobs):
-                found[place] = one
+                finished[place] = one
                 advance(alone.steps)
-    states, draws = zip(*(found[place] for place in range(len(chains))), strict=True)
+    states, draws = zip(*(finished[place] for place in range(len(chains))), strict=True)
     positions = np.concatenate([state.position for state in states])
     return LangevinState(positions, states[0].step), np.concatenate(draws)
 
