@@ -192,7 +192,8 @@ def hold_out(
     Parameters
     ----------
     source
-        Where the records come from; it must be one that can be read again.
+        Where the records come from; it must be one that can be read again, and give its rows in the
+        same order on every pass: coins belong to places, and a row that moves may be in both parts.
     share
         The probability with which a row is held out.
     seed
