@@ -288,7 +288,7 @@ def test_moments_and_gradients_share_the_target() -> None:
 @pytest.mark.parametrize(
     "size",
     [
-        {"n": 900, "d": 5, "epsilon": 8.0},  # few records
+        {"n": 140, "d": 5, "epsilon": 8.0},  # few records
         {"n": 3000, "d": 100, "epsilon": 0.1},  # the noise hides the moments
         {"n": 60_000, "d": 784, "epsilon": 0.1},  # few directions would stand out
         {"n": 30_000, "d": 20, "compute_budget": 5},  # few passes
@@ -298,6 +298,25 @@ def test_moments_and_gradients_share_the_target() -> None:
 )
 def test_rows_are_whitened_only_where_public_sizes_promise_a_gain(size: dict[str, Any]) -> None:
     assert plan(**size).moments == ()
+
+
+def test_few_features_need_few_records_to_be_whitened() -> None:
+    assert plan(n=500, d=9, loss="squared").moments
+    assert plan(n=500, d=30, loss="squared", epsilon=8.0).moments == ()
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0, 16.0])
+@pytest.mark.parametrize(("n", "d"), [(2344, 1386), (8000, 1000)])
+def test_ridge_is_not_chosen_for_learning_less(n: int, d: int, epsilon: float) -> None:
+    found = plan(n=n, d=d, loss="squared", epsilon=epsilon, whitening="never")
+    assert found.chosen is not None
+    by_name = {one.name: one.expected for one in (found.chosen, *found.rejected)}
+    charged, ridge = by_name["momentum"], by_name["gd"]
+    assert found.chosen.name == "momentum" or ridge.bias <= charged.bias
+
+
+def test_runs_of_few_steps_are_planned_too() -> None:
+    assert plan(n=5_165_688, d=22, epsilon=20.0).certificate.claimed_epsilon <= 20.0
 
 
 def test_an_unknown_whitening_is_refused() -> None:

@@ -270,14 +270,22 @@ def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
 
 
 def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
-    """Return the best candidate, and the best ones of the other recipes."""
-    found = []
+    """Return the best candidate, and the best ones of the other recipes.
+
+    Ridge that learns less than momentum, for less noise, is not better: real tables can be learned
+    better than the references (Ames and simulated lines of 1000 features at epsilon 8 and 16).
+    """
+    best_of = {}
     with counting("recipes", len(names)) as advance:
         for name in names:
-            found.append(min((RECIPES[name](task) for task in tasks), key=_error))
+            best_of[name] = min((RECIPES[name](task) for task in tasks), key=_error)
             advance(1)
-    best, *others = sorted(found, key=_error)
-    return best, tuple(others)
+    best = min(best_of.values(), key=_error)
+    charged = best_of.get("momentum", best)
+    if best.name == "gd" and best.expected.bias > charged.expected.bias:
+        best = charged
+    others = (other for other in best_of.values() if other is not best)
+    return best, tuple(sorted(others, key=_error))
 
 
 def _error(candidate: Candidate) -> float:

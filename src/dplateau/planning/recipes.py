@@ -224,7 +224,7 @@ def quickest(best: Candidate, task: Task) -> Candidate:
     def shorter(steps: int) -> Iterator[Candidate]:
         # The momentum follows from the time, and a slower one reaches less in the same time.
         for inertia in MOMENTA:
-            time = reach / max(1.0, _pulled(steps, tail, inertia)) * steps
+            time = reach / _pulled(steps, tail, inertia) * steps
             found = _with_momentum(task, time, tail, steps)
             if found.run.momentum == inertia:
                 yield found
@@ -235,7 +235,7 @@ def quickest(best: Candidate, task: Task) -> Candidate:
 
 def _pulled(steps: int, tail: float, inertia: float) -> float:
     """Return how many steps' worth of a steady pull the mean of the tail has: momentum lags."""
-    return steps * (1 - tail / 2) - inertia / (1 - inertia)
+    return max(1.0, steps * (1 - tail / 2) - inertia / (1 - inertia))
 
 
 def _as_good(short: Forecast, best: Forecast) -> bool:
