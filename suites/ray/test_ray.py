@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -338,3 +339,23 @@ def test_a_cluster_of_one_s_own_is_quiet_and_goes_away(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["dashboard ''", "running False epsilon True"]
     assert "usage" not in done.stderr.lower()
+
+
+def test_rows_are_held_out_by_the_same_coins_as_on_one_machine(
+    cluster: Cluster, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers leave out the rows that the driver scores."""
+    del cluster
+    words = ["train", *map(str, sorted(folder.iterdir())), "--target", "sign"]
+    words += ["--classes=-1,1", "--epsilon", "1", "--evaluate-epsilon", "0.5", "--seed", "3"]
+    words += ["--compute-budget", "60", "--json"]
+    words += [word for name in NAMES for word in ("--bounds", f"{name}=-0.5:0.5")]
+    said = []
+    for place, engine in enumerate(([], ["--engine", "ray"])):
+        with pytest.raises(SystemExit) as stop:
+            main([*words, *engine, "-o", str(tmp_path / str(place))])
+        assert not stop.value.code
+        said.append(json.loads(capsys.readouterr().out)["evaluation"])
+    assert said[0]["rows"] == said[1]["rows"]
+    assert abs(said[1]["rows"] - N / 10) < 6 * (N * 0.09) ** 0.5
+    assert said[1]["value"] > 0.9

@@ -72,9 +72,13 @@ def test_a_table_becomes_a_private_model(
     report = (out / "report.txt").read_text()
     assert "\n4000 records, " in report
     assert "Exact accuracy on the public test rows" in report
+    _path, *lines = report.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "1 steps" not in (out / "report.html").read_text()
+    assert report.count("Claim: ") == 1
     assert (
         "Neighbors: tables that differ in one row, present in one and absent from the other "
-        "(add_remove)" in report
+        "(add_remove)" in " ".join(report.split())
     )
     # The claim is about this very model: its file's hash is in the certificate and on the page.
     model = (out / "model.json").read_bytes()
@@ -139,7 +143,6 @@ def test_files_that_are_read_a_part_at_a_time_give_the_same_model(
         ([*files, data], "people.csv a part at a time: only Parquet"),
         ([*files, "--engine", "spark"], "engine must be"),
         ([*files, "--address", "auto"], "say --engine ray too"),
-        ([*files, "--evaluate-epsilon", "1"], "no rows of it are held out"),
     ):
         assert run("train", *where, *words, "-o", tmp_path / "no") == 2
         (line,) = capsys.readouterr().err.splitlines()
@@ -148,6 +151,43 @@ def test_files_that_are_read_a_part_at_a_time_give_the_same_model(
     undeclared += ["--ignore", "town", "-o", tmp_path / "no"]
     assert run("train", *files, *undeclared) == 2
     assert "declare them (--classes A,B)" in capsys.readouterr().err
+
+
+def test_rows_of_files_are_held_out_by_the_same_coins(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyarrow import csv as arrow_csv
+    from pyarrow import parquet
+
+    monkeypatch.setattr("dplateau.engines.sources.chunks_of.__defaults__", (1 << 12,))
+    parts = tmp_path / "parts"
+    parts.mkdir()
+    for k in range(3):
+        part = arrow_csv.read_csv(data).slice(1400 * k, 1400)
+        parquet.write_table(part, parts / f"{k}.parquet")
+    words = ["--target", "income", "--epsilon", 2, *KNOWN, "--compute-budget", 200]
+    words += ["--categories", "town=Rome,Oslo", "--evaluate-epsilon", 0.5, "--json"]
+    said, weights = {}, {}
+    for name, where in (("whole", data), ("parts", parts)):
+        assert run("train", where, *words, "--seed", 3, "-o", tmp_path / name) == 0
+        said[name] = json.loads(capsys.readouterr().out)["evaluation"]
+        weights[name] = json.loads((tmp_path / name / "model.json").read_text())["weights"]
+    assert said["parts"] == said["whole"]
+    assert np.allclose(weights["parts"], weights["whole"], rtol=1e-6)
+    # Without a seed there is a claim, about both parts at once.
+    assert run("train", parts, *words, "-o", tmp_path / "secret") == 0
+    found = json.loads(capsys.readouterr().out)
+    held = found["evaluation"]["rows"]
+    assert 1.99 <= found["epsilon"] <= 2
+    text = (tmp_path / "secret" / "certificate.json").read_text()
+    whole = Composition.from_json(text)
+    assert whole.records == "disjoint"
+    model, score = whole.parts
+    assert isinstance(model, Composition)
+    assert isinstance(score, Certificate)
+    assert {part.run.n for part in model.certificates} == {4000 - held}
+    assert score.run.n == held
+    assert verify(json.loads(text)).ok
 
 
 def test_a_score_on_private_rows_is_part_of_the_one_certificate(
@@ -178,11 +218,11 @@ def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     assert {part.run.n for part in model.certificates} == {4000 - held}
     assert score.run.n == held
     assert 0.499 <= score.claimed_epsilon <= 0.5
-    report = (out / "report.txt").read_text()
+    report = " ".join((out / "report.txt").read_text().split())
     assert "by a coin of its own, so a record is in one of both parts" in report
     assert f"noisy counts of {held} held-out rows by class and score bin, at epsilon 0.5" in report
     assert "balanced accuracy" in report
-    assert "predicted  observed" in report
+    assert "predicted observed" in report
 
 
 def test_a_forged_total_is_refused(data: Path, tmp_path: Path) -> None:
@@ -217,7 +257,7 @@ def test_all_the_rows_of_a_person_are_protected_together(
     whole = Composition.from_json(text)
     assert whole.records == "same"
     assert {part.run.group_size for part in whole.certificates} == {3}
-    report = (out / "report.txt").read_text()
+    report = " ".join((out / "report.txt").read_text().split())
     assert "tables that differ in the rows of one person, at most 3, present in one" in report
     assert "no person has more than 3 records (declared)" in report
     assert "the rows of one person may be in both parts" in report
@@ -584,6 +624,31 @@ def test_classes_count_by_public_weights(
         assert run(*words, "--class-weight", value, "-o", tmp_path / "no") == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert said in line
+
+
+def test_decisions_move_with_public_priors_and_cost_nothing(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", data, "--target", "income", "--epsilon", 2, *KNOWN, *QUICK, "--seed", 3]
+    shares = {}
+    for name, prior in {
+        "plain": [],
+        "rare": ["--class-prior", "high=0.5", "--decision-prior", "high=0.05"],
+        "even": ["--class-prior", "high=0.05", "--decision-prior", "balanced"],
+    }.items():
+        assert run(*words, *prior, "-o", tmp_path / name) == 0
+        guesses = tmp_path / f"{name}.csv"
+        assert run("predict", tmp_path / name / "model.json", data, "-o", guesses) == 0
+        shares[name] = guesses.read_text().count("high") / 4000
+    assert shares["rare"] < shares["plain"] < shares["even"]
+    capsys.readouterr()
+    for wrong, reason in {
+        "--class-prior": "belong together",
+        "--decision-prior": "belong together",
+    }.items():
+        assert run(*words, wrong, "high=0.5", "-o", tmp_path / "no") == 2
+        assert reason in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "no").exists()
 
 
 def test_checkpoints_leave_and_are_in_the_claim(

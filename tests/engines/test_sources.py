@@ -27,11 +27,14 @@ from dplateau.engines import (
     SeededRandomness,
     Source,
     TableSource,
+    hold_out,
     in_scratch_file,
     scale_rows,
     scaled,
     train,
 )
+from dplateau.engines.cluster import shards_of
+from dplateau.engines.sources import chunks_of, parts_of, size_of
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Logistic, Loss, Softmax
@@ -343,3 +346,48 @@ def test_a_scratch_file_takes_one_kind_of_dense_rows() -> None:
         in_scratch_file(ChunkSource([(sparse.csr_array(X), SIGNS)]))
     with pytest.raises(InvalidInput, match="got 2 kinds"):
         in_scratch_file(ChunkSource([(X, SIGNS), (X.astype(float), SIGNS)]))
+
+
+@pytest.mark.parametrize("share", [0.1, 0.9])
+def test_both_parts_of_a_source_are_the_same_on_every_pass(tmp_path: Path, share: float) -> None:
+    n = 150_000  # more than one block of coins
+    numbers = np.arange(n, dtype=np.float64)
+    for k, part in enumerate(np.array_split(numbers, 7)):
+        table = pa.table({"x": part, "y": part})
+        parquet.write_table(table, tmp_path / f"{k}.parquet", row_group_size=9999)
+    source = TableSource(tmp_path, ["x"], "y")
+    rest, held = hold_out(source, share=share)
+    seen = []
+    for one in (rest, held):
+        passes = [np.concatenate([y for _, y in parts_of(one)]) for _ in range(2)]
+        assert np.array_equal(passes[0], passes[1])
+        assert len(passes[0]) == size_of(one)
+        # Another way to cut the rows, and the shards of a cluster, see the same coins.
+        narrow = [chunk.rows(slice(None))[1] for chunk in chunks_of(one, 1 << 13)]
+        assert np.array_equal(np.concatenate(narrow), passes[0])
+        shards = shards_of(one)
+        loaded = [np.concatenate([y for _, y in parts_of(shard.load())]) for shard in shards]
+        assert [len(rows) for rows in loaded] == [shard.n for shard in shards]
+        assert np.array_equal(np.concatenate(loaded), passes[0])
+        seen.append(passes[0])
+    assert np.array_equal(np.sort(np.concatenate(seen)), numbers)
+    assert abs(len(seen[1]) - share * n) < 6 * np.sqrt(n * share * (1 - share))
+    # Neighbors in the order are held out independently.
+    chosen = np.isin(numbers, seen[1])
+    both = np.count_nonzero(chosen[1:] & chosen[:-1])
+    assert abs(both - share**2 * n) < 8 * np.sqrt(n * share * (1 - share))
+
+
+def test_a_part_trains_the_model_of_its_rows() -> None:
+    rest, _ = hold_out(ArraySource(X, SIGNS), seed=4)
+    places = np.concatenate([chunk.places for chunk in chunks_of(rest)])
+    assert size_of(rest) == len(places)
+    for run in runs(n=len(places)):
+        found = train(run, LOSS, rest, feature_norm=1.0, randomness=NoiseApart())
+        rows, signs = X[places], SIGNS[places]
+        expected = train(run, LOSS, rows, signs, feature_norm=1.0, randomness=NoiseApart())
+        assert np.array_equal(found, expected)
+    with pytest.raises(InvalidInput, match="two parts of it need two passes"):
+        hold_out(ChunkSource(iter([(X, SIGNS)])))
+    with pytest.raises(InvalidInput, match="4 rows are too few"):
+        hold_out(ArraySource(X[:4], SIGNS[:4]))

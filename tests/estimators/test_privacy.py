@@ -58,7 +58,8 @@ def test_all_but_the_weights_is_the_same_for_any_data(model: Any) -> None:
         kept.append(vars(model).copy())
         expected = {*model.get_params(), *RELEASED, *PUBLIC}
         beyond = {"coef_beyond_", "intercept_beyond_"}
-        more = {"classes_"} if hasattr(model, "classes") else beyond
+        more = {"classes_", "decision_shift_"} if hasattr(model, "classes") else beyond
+        more |= {"widening_"} if hasattr(model, "predict_proba") else set()
         assert set(vars(model)) == expected | more
     assert not np.array_equal(kept[0]["coef_"], kept[1]["coef_"])
     for name in set(kept[0]) - RELEASED:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.sparse import csr_array, csr_matrix
@@ -183,6 +183,7 @@ def test_memory_mapped_and_narrow_rows(tmp_path: Path) -> None:
     assert precise in [assumption.text for assumption in model.certificate_.assumptions]
 
 
+@example(np.full((4, 3), 1e308), np.float64, 3.0, None)
 @given(
     arrays(
         np.float64,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from dplateau import (
     compose,
     noisy_score,
 )
-from dplateau.engines import SeededRandomness
+from dplateau.engines import ArraySource, ChunkSource, SeededRandomness, hold_out
 from dplateau.estimators.scoring import COARSE, FINE, RIGHT_OR_WRONG, Counts, NoisyScore
 from dplateau.ground.types import FloatArray
 
@@ -186,3 +187,73 @@ def test_what_cannot_be_scored_is_refused() -> None:
         noisy_score(model, rows, labels, epsilon=0.0)
     with pytest.raises(InvalidInput, match="a label that is not among"):
         noisy_score(model, rows, labels + 5, epsilon=1.0)
+
+
+def test_rows_in_chunks_and_files_are_scored_as_in_memory(tmp_path: Any) -> None:
+    from pyarrow import parquet, table
+
+    rows, labels = records(3000)
+    columns = dict(zip("abc", rows.T, strict=True)) | {"label": labels}
+    for k in range(2):
+        part = slice(1500 * k, 1500 * (k + 1))
+        cells = {name: column[part] for name, column in columns.items()}
+        parquet.write_table(table(cells), tmp_path / f"{k}.parquet")
+    model = PrivateLogisticRegression(classes=[0, 1], random_state=0, **QUICK)
+    model.fit(tmp_path, "label")
+    chunks = [(rows[:7], labels[:7]), (rows[7:], labels[7:])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [
+            noisy_score(model, *data, epsilon=1.0, seed=5).counts
+            for data in ((tmp_path, "label"), (chunks,), (ArraySource(rows, labels),))
+        ]
+        del model.feature_names_in_
+        expected = noisy_score(model, rows, labels, epsilon=1.0, seed=5).counts
+    assert expected is not None
+    for one in found:
+        assert one is not None
+        assert np.array_equal(one.noisy, expected.noisy)
+    with pytest.raises(InvalidInput, match="the number of its rows has to be known before"):
+        noisy_score(model, iter(chunks), epsilon=1.0)
+    model.feature_names_in_ = np.array(list("abc"), dtype=object)
+    turned = table({name: columns[name] for name in ("c", "b", "a", "label")})
+    with pytest.raises(InvalidInput, match="columns differ from those of the fit: c, b, a"):
+        noisy_score(model, turned, "label", epsilon=1.0)
+
+
+def test_the_sum_of_errors_does_not_depend_on_the_chunks() -> None:
+    rows, _ = records(2000)
+    line = rows[:, 0]
+    model = PrivateRidge(target_bound=1.0, random_state=0, **QUICK).fit(rows, line)
+    whole = noisy_score(model, rows, line, epsilon=1.0, seed=1).value
+    cuts = np.array_split(np.arange(2000), 13)
+    parts = ChunkSource([(rows[cut], line[cut]) for cut in cuts])
+    assert noisy_score(model, parts, epsilon=1.0, seed=1).value == whole
+    exact = np.mean((np.clip(model.predict(rows), -1, 1) - line) ** 2) / 4
+    assert noisy_score(model, parts, epsilon=1e9, seed=1).value == pytest.approx(exact, abs=1e-9)
+
+
+def test_a_source_that_changes_between_counting_and_scoring_is_refused() -> None:
+    rows, labels = records(600)
+
+    class Shrinking:
+        passes = 0
+
+        def __iter__(self) -> Any:
+            self.passes += 1
+            return iter([(rows[: 600 - self.passes], labels[: 600 - self.passes])])
+
+    model = PrivateLogisticRegression(classes=[0, 1], **QUICK).fit(rows, labels)
+    with pytest.raises(InvalidInput, match="599 held-out rows were counted, and 598 came"):
+        noisy_score(model, Shrinking(), epsilon=1.0)
+
+
+def test_a_model_of_one_part_is_scored_on_the_other() -> None:
+    rows, labels = records(4000)
+    rest, held = hold_out(ArraySource(rows, labels), share=0.25)
+    model = PrivateLogisticRegression(classes=[0, 1], epsilon=4.0, **QUICK).fit(rest)
+    found = noisy_score(model, held, epsilon=0.5)
+    assert model.plan_.run.n + found.rows == 4000
+    assert found.scores["AUC"].value > 0.8
+    both = compose([model.certificate_, found.certificate], 1e-5, records="disjoint")
+    assert both.claimed_epsilon <= 4.0

@@ -84,7 +84,7 @@ ONLY_IN = {
     "numba": ("ground.compiled",),
     "cryptography": ("engines", "ground.signatures"),
     "sklearn": ("estimators",),
-    "pyarrow": ("engines.sources", "tables"),
+    "pyarrow": ("engines.arrow", "tables"),
     "ray": ("engines.cluster",),
     "torch": ("opacus",),
     "opacus": ("opacus",),

@@ -101,6 +101,15 @@ def test_a_random_stop_and_released_iterates_are_said() -> None:
     assert words_of(shown).released[0].startswith("Every iterate of")
 
 
+def test_one_step_over_all_records_is_one_average() -> None:
+    """A sum with noise is no training, and a part that has a name is called by it."""
+    paper = certify(NoisyGD(n=9, steps=1, noise_multiplier=9.0, release="last"), 1e-5)
+    (said,) = words_of(paper).released
+    assert said == "One average over 9 records with Gaussian noise, noise multiplier 9."
+    (said,) = words_of(paper.named("the noisy mean")).released
+    assert said.startswith("The noisy mean. One average over 9 records")
+
+
 def test_weak_claims_are_named() -> None:
     large = certify(NoisyGD(n=500, steps=400, noise_multiplier=1.0, release="all"), 0.01)
     found = words_of(large).doubts
@@ -147,6 +156,7 @@ def test_an_explanation_has_all_its_parts(paper: Paper) -> None:
     heads = ("Neighbors", "What left", "Vouched for by", "Why: ", "How to check it by hand")
     places = [text.index(head) for head in heads]
     assert places == sorted(places)
+    assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith("  |"))
     for assumption in paper.assumptions:
         assert assumption.text in " ".join(text.split())
 

@@ -98,7 +98,8 @@ def test_random_curvatures_lie_below(
     assert truth.defect < 1e-9
     last = len(truth.nodes) - 1
     between, _ = truth.apart(STEPS[:6], np.append(np.arange(0, last, 6), last))
-    assert np.all(between <= tv_over_steps(run, STEPS[:6]) + 1e-5)
+    # Kinks of the difference inside a panel, as above.
+    assert np.all(between <= tv_over_steps(run, STEPS[:6]) + 5e-5)
 
 
 def test_after_one_step_the_bound_is_attained() -> None:

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from dplateau.verify import Verification
 
 
+# How a certificate says what it is a part of.
+_THIS_PART = "this part is "
+
+
 @dataclass(frozen=True)
 class Claim:
     """(epsilon, delta)-differential privacy."""
@@ -188,6 +192,17 @@ class Certificate(Claimed):
         from dplateau.certificates.dp_events import to_dp_event
 
         return to_dp_event(self.curve, self.run)
+
+    @property
+    def name_of_part(self) -> str | None:
+        """What the release is, where a certificate of a part says so (:meth:`named`)."""
+        texts = (assumption.text for assumption in self.assumptions)
+        return next((t.removeprefix(_THIS_PART) for t in texts if t.startswith(_THIS_PART)), None)
+
+    def named(self, what: str) -> Certificate:
+        """Return the certificate with a statement of what it is, as a part of a composition."""
+        stated = Assumption(f"{_THIS_PART}{what}", "by construction")
+        return replace(self, assumptions=(*self.assumptions, stated))
 
     def without_claim(self, reason: str) -> Certificate:
         """Return the same paper with nothing claimed, for instance because the run was seeded."""

@@ -18,7 +18,7 @@ from dplateau.certificates.certify import certify
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.progress import counting
-from dplateau.ground.shown import Shown, rounded_up
+from dplateau.ground.shown import Shown, counted, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 
 
@@ -51,8 +51,8 @@ class EpsilonOverSteps(Shown):
         """Show how far epsilon grows in one line."""
         first, last = (rounded_up(float(self.best[i])) for i in (0, -1))
         return (
-            f"epsilon from {first} after {self.steps[0]} steps to {last} after {self.steps[-1]}, "
-            f"at delta = {self.delta:g}, by {len(self.bounds)} bounds"
+            f"epsilon from {first} after {counted(int(self.steps[0]), 'step')} to {last} after "
+            f"{self.steps[-1]}, at delta = {self.delta:g}, by {counted(len(self.bounds), 'bound')}"
         )
 
     def epsilon(self, bound: str) -> FloatArray:

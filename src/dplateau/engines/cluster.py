@@ -48,7 +48,8 @@ from scipy.sparse import issparse
 from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Poisson, Run, refuse_batches
 from dplateau.algorithms.schedule import values_over
 from dplateau.engines import records as local
-from dplateau.engines.moments import ROWS_AT_ONCE, moment_units, with_noise
+from dplateau.engines.arrow import RowGroups, row_groups
+from dplateau.engines.moments import moment_units, with_noise
 from dplateau.engines.randomness import Keystream, Randomness
 from dplateau.engines.records import ALL, ArrayRecords, Records, SourceRecords, Sum, Terms
 from dplateau.engines.rows import blocks
@@ -57,15 +58,14 @@ from dplateau.engines.sources import (
     ArraySource,
     ChunkSource,
     Prepared,
-    RowGroups,
     Rows,
+    Selected,
     Source,
     TableSource,
     check_count,
-    chunks_of,
     mapped_file,
     opened,
-    row_groups,
+    parts_of,
 )
 from dplateau.errors import InvalidInput, MissingExtra, NotApplicable
 from dplateau.ground import checks
@@ -159,11 +159,24 @@ class _Mapped:
         return Prepared(self.load(), self.prepare)
 
 
+@dataclass(frozen=True)
+class _Selection:
+    """A shard's loading, of whose rows some are left out."""
+
+    load: Callable[[], Source]
+    rows: Selected
+
+    def __call__(self) -> Source:
+        return replace(self.rows, source=self.load())
+
+
 def shards_of(source: Source) -> list[Shard]:
     """Return the shards of a source; they depend on its files alone."""
     match source:
         case Prepared(source=inner, prepare=prepare):
             return [replace(one, load=_Mapped(one.load, prepare)) for one in shards_of(inner)]
+        case Selected(source=inner):
+            return list(_selected(source, shards_of(inner)))
         case TableSource():
             found = [
                 (n, _FromTable(replace(source, data=part)))
@@ -182,6 +195,21 @@ def shards_of(source: Source) -> list[Shard]:
         case ChunkSource():
             raise _no_files("an iterable of chunks")
     return [Shard(i, n, load) for i, (n, load) in enumerate(found)]
+
+
+def _selected(source: Selected, shards: list[Shard]) -> Iterator[Shard]:
+    """Yield what is left of each shard; coins go by a row's place among all rows."""
+    start = 0
+    for one in shards:
+        n, first = source.count(start, start + one.n), source.first + start
+        start += one.n
+        if n:
+            # The source itself stays here: a worker loads its own part.
+            rows = replace(source, source=_NOTHING, first=first)
+            yield replace(one, n=n, load=_Selection(one.load, rows))
+
+
+_NOTHING = ChunkSource(())
 
 
 def _no_files(what: str) -> InvalidInput:
@@ -308,10 +336,9 @@ def poisson_batch(key: bytes, shard: Shard, step: int, rate: float) -> IntArray:
 def _parts(source: Source, n: int) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
     """Yield blocks of a shard's rows, and see that they are as many as its file said."""
     seen = 0
-    for chunk in chunks_of(source):
-        for part in blocks(chunk.n, 1, ROWS_AT_ONCE):
-            yield chunk.rows(part)
-        seen += chunk.n
+    for rows, targets in parts_of(source):
+        yield rows, targets
+        seen += len(targets)
     if seen != n:
         raise InvalidInput(f"a shard of {n} records has {seen} now: its file was changed")
 

@@ -595,6 +595,13 @@ def within_bounds(value: float, low: float, high: float, center: float, per_half
     return found
 
 
+@compiled
+def share_within(longest: float, norm: float) -> float:
+    """Return by how much a row of this norm shrinks; a quotient that no product is taken into."""
+    share: float = longest / norm if norm > longest else 1.0
+    return share
+
+
 @compiled_in_any_order
 def bring_rows_to_bounds(
     features: Reals,
@@ -621,9 +628,9 @@ def bring_rows_to_bounds(
         norm = np.sqrt(square)
         fine = fine and norm == norm
         if norm > longest:
-            factor = longest / norm
+            share = share_within(longest, norm)
             for j in range(width):
-                after[j] = np.float64(after[j]) * factor
+                after[j] = np.float64(after[j]) * share
     return fine
 
 
@@ -655,7 +662,7 @@ def bring_columns_to_bounds(
             norm = np.sqrt(squares[i])
             over += 0 if norm <= longest else 1
             fine = fine and norm == norm
-            squares[i] = longest / norm if norm > longest else 1.0
+            squares[i] = share_within(longest, norm)
         for j in range(width if over else 0):
             after = found[j, start : start + size]
             for i in range(size):

@@ -26,7 +26,7 @@ from dplateau.algorithms.base import Neighbors
 from dplateau.algorithms.schedule import values_over
 from dplateau.engines.randomness import Randomness
 from dplateau.engines.rows import Dense, blocks, check_features, row_norms
-from dplateau.engines.sources import Source, check_count, chunks_of
+from dplateau.engines.sources import Source, check_count, parts_of
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -35,8 +35,6 @@ BITS = 16
 ROWS_IN_DOUBLES = 1 << (53 - 2 * BITS)
 # Norms are computed; a row may pass that is longer by this share.
 NORM_ROOM = 1e-9
-# Rows of a source that are put together, mapped and multiplied at a time.
-ROWS_AT_ONCE = 1 << 14
 
 
 def moments_run(
@@ -113,10 +111,9 @@ def moment_units(rows: Dense, feature_norm: float) -> IntArray:
 def _units_of_source(source: Source, n: int, feature_norm: float) -> IntArray:
     total: Any = 0
     seen = 0
-    for chunk in chunks_of(source):
-        for part in blocks(chunk.n, 1, ROWS_AT_ONCE):
-            total = total + moment_units(chunk.rows(part)[0], feature_norm)
-        seen += chunk.n
+    for rows, targets in parts_of(source):
+        total = total + moment_units(rows, feature_norm)
+        seen += len(targets)
     check_count(source, seen, n)
     return np.asarray(total)
 

@@ -14,6 +14,7 @@ import weakref
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 from typing import Any
@@ -23,7 +24,7 @@ import numpy.typing as npt
 
 from dplateau.engines.kernels import distinct_sets
 from dplateau.errors import InvalidInput
-from dplateau.ground.types import FloatArray, IntArray
+from dplateau.ground.types import BoolArray, FloatArray, IntArray
 
 Words = npt.NDArray[np.uint64]
 # Gaussians are made up to this many at a time: a few per call would cost more in calls than in
@@ -31,6 +32,8 @@ Words = npt.NDArray[np.uint64]
 NOISE_AHEAD = 2048
 # Uniform numbers of so many bits, and decimals of so many digits, make binomial ones.
 BITS, DIGITS = 128, 60
+# Coins of rows are made up to this many at a time.
+COINS_AT_ONCE = 1 << 16
 
 
 class Randomness(ABC):
@@ -295,6 +298,49 @@ class Keystream(Randomness):
     def words(self, count: int) -> Words:
         """Return the next words of the stream."""
         return np.frombuffer(self._stream.update(bytes(8 * count)), dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class Coins:
+    """A coin for every row, by its place: heads with probability ``share``.
+
+    The coins are a function of a key that knows nothing of the rows, so that every pass over the
+    rows, and every worker, sees the same ones. To whom the key is unknown they are independent.
+    """
+
+    key: bytes
+    share: float
+
+    def heads(self, start: int, stop: int) -> BoolArray:
+        """Return how the coins of rows ``start`` ... ``stop`` - 1 fell."""
+        first, size = start // COINS_AT_ONCE, COINS_AT_ONCE
+        found = [
+            Keystream(self.key, 0, block).words(min(size, stop - block * size))
+            for block in range(first, -(-stop // size))
+        ]
+        words = np.concatenate([np.empty(0, dtype=np.uint64), *found])
+        below: BoolArray = words[start - first * size :] < np.uint64(int(self.share * 2.0**64))
+        return below
+
+    def count(self, start: int, stop: int) -> int:
+        """Return how many of them are heads, without holding them all."""
+        edges = range(start, stop, 16 * COINS_AT_ONCE)
+        parts = (self.heads(a, min(stop, a + 16 * COINS_AT_ONCE)) for a in edges)
+        return sum(int(np.count_nonzero(part)) for part in parts)
+
+
+def coins_for(n: int | None, share: float, randomness: Randomness) -> Coins:
+    """Return coins of which, among the first n (if that is known), some are heads and some not.
+
+    They know nothing of the rows, so their outcome may be public, and they may be thrown again
+    until both parts have rows.
+    """
+    if n is not None and n * min(share, 1 - share) < 1:
+        raise InvalidInput(f"{n} rows are too few to hold out a share of {share:g}")
+    while True:
+        coins = Coins(randomness.words(4).tobytes(), share)
+        if n is None or 0 < coins.count(0, n) < n:
+            return coins
 
 
 class SeededRandomness(Randomness):

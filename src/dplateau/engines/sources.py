@@ -2,15 +2,16 @@
 
 A source yields its records in chunks, in the same order on every pass, and a chunk gives some of
 its rows when it is asked for them: nothing is copied before it is needed. The run declares n; a
-source never counts for it. Four kinds cover what there is:
+source never counts for it. Five kinds cover what there is:
 
 * ``ArraySource``: arrays, memory-mapped ones above all, in slices;
 * ``ChunkSource``: any iterable of (features, targets); an iterator, which iterates once, serves
   runs of one pass;
 * ``TableSource``: Parquet files and folders, Arrow tables and datasets, by column names;
-* ``Prepared``: another source with a function applied to its rows, on the fly.
+* ``Prepared``: another source with a function applied to its rows, on the fly;
+* ``Selected``: the rows of another source whose coin fell one way (``hold_out`` makes both parts).
 
-``in_scratch_file`` does the work of the last once instead of on every pass.
+``in_scratch_file`` does the work of the last two once instead of on every pass.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
+from dplateau.engines.arrow import batches, labels, numbers, table_rows
+from dplateau.engines.randomness import Coins, SecureRandomness, SeededRandomness, coins_for
 from dplateau.engines.rows import blocks, scale_rows
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
@@ -39,7 +42,8 @@ Rows = slice | IntArray
 Part = tuple[Any, npt.NDArray[Any]]
 # A chunk, where the source leaves the choice to us.
 CHUNK_BYTES = 1 << 26
-SUFFIXES = (".parquet", ".pq")
+# Rows that are looked at together where they are summed, counted or stored one after the other.
+ROWS_AT_ONCE = 1 << 14
 
 
 class Chunk(Protocol):
@@ -72,14 +76,6 @@ class ChunkSource:
 
     chunks: Iterable[Part]
     at_most: bool = False
-
-
-@dataclass(frozen=True)
-class RowGroups:
-    """Some row groups of a Parquet file, by their numbers."""
-
-    path: Path
-    groups: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,32 @@ class Prepared:
         return self.source.at_most
 
 
-Source = ArraySource | ChunkSource | TableSource | Prepared
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """The rows of a source whose coin is ``heads``; the source's first row has coin ``first``."""
+
+    source: Source
+    coins: Coins
+    heads: bool
+    first: int = 0
+
+    @property
+    def at_most(self) -> bool:
+        """Return whether there may be fewer rows than the run declares."""
+        return self.source.at_most
+
+    def places(self, start: int, stop: int) -> IntArray:
+        """Return which of the source's rows ``start`` ... ``stop`` - 1 these are, from there."""
+        fell = self.coins.heads(self.first + start, self.first + stop)
+        return np.flatnonzero(fell if self.heads else ~fell)
+
+    def count(self, start: int, stop: int) -> int:
+        """Return how many of the source's rows ``start`` ... ``stop`` - 1 these are."""
+        heads = self.coins.count(self.first + start, self.first + stop)
+        return heads if self.heads else stop - start - heads
+
+
+Source = ArraySource | ChunkSource | TableSource | Prepared | Selected
 
 
 def scaled(source: Source, norm: float) -> Prepared:
@@ -158,12 +179,55 @@ def _scale(features: Any, targets: Any, norm: float) -> Part:
     return scale_rows(features, norm), targets
 
 
+def hold_out(
+    source: Source, *, share: float = 0.1, seed: int | None = None
+) -> tuple[Selected, Selected]:
+    """Split a source in two, by a coin of its own for every row: what is left, and a share of it.
+
+    Both parts are read from the source, and see the same coins on every pass. The coins know
+    nothing of the rows: which row is in which part may be public. A record is in one part, so for
+    one row per person the worse of two releases about the parts counts
+    (``compose(..., records="disjoint")``).
+
+    Parameters
+    ----------
+    source
+        Where the records come from; it must be one that can be read again.
+    share
+        The probability with which a row is held out.
+    seed
+        Makes the split repeatable.
+
+    Raises
+    ------
+    InvalidInput
+        If the source is a stream, or too small.
+
+    Examples
+    --------
+    >>> numbers = ArraySource(np.arange(1000.0)[:, None], np.arange(1000))
+    >>> rest, held = hold_out(numbers, seed=1)
+    >>> size_of(rest), size_of(held)
+    (902, 98)
+    """
+    if not 0 < checks.probability("share", share) < 1:
+        raise InvalidInput(f"share must lie between 0 and 1; got {share:g}")
+    if reads_once(source):
+        raise InvalidInput(
+            "a stream can be read once, and two parts of it need two passes; give a source that "
+            "can be read again (a list of chunks, files), or keep it first: in_scratch_file(source)"
+        )
+    randomness = SecureRandomness() if seed is None else SeededRandomness(seed)
+    coins = coins_for(size_of(source), share, randomness)
+    return Selected(source, coins, heads=False), Selected(source, coins, heads=True)
+
+
 def reads_once(source: Source) -> bool:
     """Return whether the source is a stream, which cannot be read a second time."""
     match source:
         case ChunkSource(chunks=chunks):
             return iter(chunks) is chunks if isinstance(chunks, Iterator) else False
-        case Prepared(source=inner):
+        case Prepared(source=inner) | Selected(source=inner):
             return reads_once(inner)
         case ArraySource() | TableSource():
             return False
@@ -179,9 +243,12 @@ def size_of(source: Source) -> int | None:
         case ChunkSource():
             return None
         case TableSource(data=data):
-            return _table_rows(data)
+            return table_rows(data)
         case Prepared(source=inner):
             return size_of(inner)
+        case Selected(source=inner):
+            n = size_of(inner)
+            return None if n is None else source.count(0, n)
         case _ as unknown:
             assert_never(unknown)
 
@@ -199,7 +266,7 @@ def check_count(source: Source, seen: int, n: int) -> None:
 
 def bounded(source: Source) -> Source:
     """Return the source as one that may hold fewer records than a run declares."""
-    if isinstance(source, Prepared):
+    if isinstance(source, Prepared | Selected):
         return replace(source, source=bounded(source.source))
     return replace(source, at_most=True)
 
@@ -230,8 +297,17 @@ def chunks_of(source: Source, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]
             return _read_ahead(_columns(source, chunk_bytes))
         case Prepared(source=inner, prepare=prepare):
             return (_PreparedChunk(chunk, prepare) for chunk in chunks_of(inner, chunk_bytes))
+        case Selected(source=inner):
+            return _selected(source, chunks_of(inner, chunk_bytes))
         case _ as unknown:
             assert_never(unknown)
+
+
+def parts_of(source: Source) -> Iterator[Part]:
+    """Start over and yield the source's rows and targets, some at a time."""
+    for chunk in chunks_of(source):
+        for part in blocks(chunk.n, 1, ROWS_AT_ONCE):
+            yield chunk.rows(part)
 
 
 def is_mapped(array: Any) -> bool:
@@ -250,19 +326,6 @@ def mapped_file(array: Any) -> MappedFile | None:
         return None
     path = str(Path(array.filename).resolve())
     return MappedFile(path, array.dtype.str, array.shape, array.offset)
-
-
-def row_groups(data: Any) -> list[tuple[Path, list[tuple[int, int]]]] | None:
-    """Return files with the rows and bytes of their row groups; None for what is in memory."""
-    pyarrow, dataset, _ = _arrow()
-    if isinstance(data, pyarrow.Table | dataset.Dataset):
-        return None
-    found = []
-    for path in _files(data):
-        with _opened_file(path) as file:
-            every = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-            found.append((path.resolve(), [(one.num_rows, one.total_byte_size) for one in every]))
-    return found
 
 
 def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = None) -> ArraySource:
@@ -286,15 +349,13 @@ def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = N
     with _unlinked(folder) as features, _unlinked(folder) as targets:
         kinds: set[tuple[int, np.dtype[Any], np.dtype[Any]]] = set()
         n = 0
-        for chunk in chunks_of(source):
-            for part in blocks(chunk.n, 1, 1 << 14):
-                rows, answers = chunk.rows(part)
-                if issparse(rows):
-                    raise InvalidInput("a scratch file holds dense rows; leave sparse ones as is")
-                kinds.add((rows.shape[1], rows.dtype, answers.dtype))
-                np.ascontiguousarray(rows).tofile(features)
-                np.ascontiguousarray(answers).tofile(targets)
-            n += chunk.n
+        for rows, answers in parts_of(source):
+            if issparse(rows):
+                raise InvalidInput("a scratch file holds dense rows; leave sparse ones as is")
+            kinds.add((rows.shape[1], rows.dtype, answers.dtype))
+            np.ascontiguousarray(rows).tofile(features)
+            np.ascontiguousarray(answers).tofile(targets)
+            n += len(rows)
         if len(kinds) != 1:
             raise InvalidInput(
                 f"a scratch file needs records with the same columns and types; got {len(kinds)} "
@@ -351,6 +412,21 @@ class _PreparedChunk:
                 "records; it must keep every one of them"
             )
         return features, targets
+
+
+@dataclass(frozen=True, eq=False)
+class _SelectedChunk:
+    """Some records of another chunk, by their places in it."""
+
+    chunk: Chunk
+    places: IntArray
+
+    @property
+    def n(self) -> int:
+        return len(self.places)
+
+    def rows(self, chosen: Rows) -> Part:
+        return self.chunk.rows(self.places[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,6 +490,13 @@ def _pair(part: Any) -> Part:
     return features, targets
 
 
+def _selected(source: Selected, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    start = 0
+    for chunk in chunks:
+        yield _SelectedChunk(chunk, source.places(start, start + chunk.n))
+        start += chunk.n
+
+
 def _read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
     """Yield the chunks while the next one is read in the background: two are held at a time."""
     with ThreadPoolExecutor(1) as reader:
@@ -434,12 +517,12 @@ def _slices(features: Any, targets: Any, chunk_bytes: int) -> Iterator[Chunk]:
 def _columns(source: TableSource, chunk_bytes: int) -> Iterator[Chunk]:
     names = [source.features] if isinstance(source.features, str) else list(source.features)
     wanted = list(dict.fromkeys([*names, source.target]))
-    for batch in _batches(source.data, wanted, chunk_bytes):
+    for batch in batches(source.data, wanted, chunk_bytes):
         if source.encode is not None:
             yield _Encoded(batch, source.encode)
             continue
-        columns = [_numbers(batch.column(name), name) for name in names]
-        targets = _labels(batch.column(source.target), source.target)
+        columns = [numbers(batch.column(name), name) for name in names]
+        targets = labels(batch.column(source.target), source.target)
         if targets.ndim != 1:
             raise InvalidInput(f"column {source.target!r} holds lists; a target is one number")
         if len(columns) == 1 and columns[0].ndim == 2:
@@ -449,139 +532,3 @@ def _columns(source: TableSource, chunk_bytes: int) -> Iterator[Chunk]:
             raise InvalidInput("a column of lists must be the only column of features")
         single = all(column.dtype == np.float32 for column in columns)
         yield _Columns(tuple(columns), targets, np.dtype(np.float32 if single else np.float64))
-
-
-def _table_rows(data: Any) -> int:
-    pyarrow, dataset, _ = _arrow()
-    if isinstance(data, pyarrow.Table):
-        return int(data.num_rows)
-    if isinstance(data, dataset.Dataset):
-        return int(data.count_rows())
-    return sum(_opened_file(path).metadata.num_rows for path in _files(data))
-
-
-def arrow_schema(data: Any) -> Any:
-    """Return the Arrow schema of a table, of its first file if there are several."""
-    pyarrow, dataset, _ = _arrow()
-    if isinstance(data, pyarrow.Table | dataset.Dataset):
-        return data.schema
-    with _opened_file(_files(data)[0]) as file:
-        return file.schema_arrow
-
-
-def _arrow() -> tuple[Any, Any, Any]:
-    try:
-        import pyarrow
-        from pyarrow import dataset, parquet
-    except ModuleNotFoundError:
-        raise InvalidInput("reading tables needs pyarrow: pip install 'dplateau[frames]'") from None
-    return pyarrow, dataset, parquet
-
-
-def _opened_file(path: Path) -> Any:
-    pyarrow, _, parquet = _arrow()
-    try:
-        # Mapped: pages are decoded from the file's own memory, not from copies of row groups.
-        return parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
-    except (pyarrow.ArrowInvalid, OSError):
-        raise InvalidInput(f"cannot read {path}: it is no Parquet file") from None
-
-
-def _batches(data: Any, names: list[str], chunk_bytes: int) -> Iterator[Any]:
-    """Yield the record batches of a table, of about the size of a chunk."""
-    pyarrow, dataset, _ = _arrow()
-    if isinstance(data, pyarrow.Table | dataset.Dataset):
-        schema = data.schema
-        rows = _batch_rows([schema.field(name) for name in _known(names, schema)], chunk_bytes)
-        if isinstance(data, pyarrow.Table):
-            yield from data.select(names).to_batches(max_chunksize=rows)
-            return
-        # Otherwise the scanner reads many row groups ahead.
-        frugal = {"batch_readahead": 1, "fragment_readahead": 1}
-        if isinstance(getattr(data, "format", None), dataset.ParquetFileFormat):
-            frugal["fragment_scan_options"] = dataset.ParquetFragmentScanOptions(pre_buffer=False)
-        yield from data.to_batches(columns=names, batch_size=rows, **frugal)
-        return
-    part = isinstance(data, RowGroups)
-    for path in [data.path] if part else _files(data):
-        with _opened_file(path) as file:
-            schema = file.schema_arrow
-            chosen = [schema.field(name) for name in _known(names, schema)]
-            groups = data.groups if part else None
-            rows = _batch_rows(chosen, chunk_bytes)
-            yield from file.iter_batches(rows, row_groups=groups, columns=names)
-
-
-def _files(data: Any) -> list[Path]:
-    """Return the files that paths stand for, folders opened."""
-    paths = [data] if isinstance(data, str | os.PathLike) else data
-    if not isinstance(paths, Sequence) or not all(isinstance(p, str | os.PathLike) for p in paths):
-        raise InvalidInput(
-            "a table is a path, a list of paths, or an Arrow table or dataset; "
-            f"got {type(data).__name__}"
-        )
-    found: list[Path] = []
-    for path in map(Path, paths):
-        if not path.is_dir():
-            found.append(path)
-            continue
-        below = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
-        if not below:
-            raise InvalidInput(f"there is no Parquet file in the folder {path}")
-        found += below
-    return found
-
-
-def _known(names: list[str], schema: Any) -> list[str]:
-    for name in names:
-        if name not in schema.names:
-            raise InvalidInput(f"there is no column {name!r}; there are {', '.join(schema.names)}")
-    return names
-
-
-def _batch_rows(fields: Any, chunk_bytes: int) -> int:
-    """Return how many rows make a chunk, from the widths of the columns."""
-    bits = 0
-    for field in fields:
-        listed = hasattr(field.type, "list_size")
-        kind, size = (field.type.value_type, field.type.list_size) if listed else (field.type, 1)
-        try:
-            bits += size * kind.bit_width
-        except ValueError:  # texts have no width; they are refused later, by name
-            bits += 64
-    return max(1024, 8 * chunk_bytes // bits)
-
-
-def _labels(column: Any, name: str) -> npt.NDArray[Any]:
-    """Return a column of targets: numbers, or texts that name classes."""
-    from pyarrow import types
-
-    if types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if column.null_count or not (
-        types.is_string(column.type) or types.is_large_string(column.type)
-    ):
-        return _numbers(column, name)
-    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found
-
-
-def _numbers(column: Any, name: str) -> npt.NDArray[Any]:
-    """Return a column as an array without a copy where there can be one, or refuse it by name."""
-    from pyarrow import types
-
-    if column.null_count:
-        raise InvalidInput(f"column {name!r} has missing values; fill them record by record first")
-    kind = column.type
-    size = kind.list_size if types.is_fixed_size_list(kind) else None
-    if size is not None:
-        column = column.flatten()
-        kind = column.type
-        if column.null_count:
-            raise InvalidInput(f"column {name!r} has missing values inside its lists")
-    if types.is_boolean(kind):
-        column = column.cast("int8")
-    elif not (types.is_integer(kind) or types.is_floating(kind)):
-        raise InvalidInput(f"column {name!r} holds {kind}, not numbers")
-    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found if size is None else found.reshape(-1, size)

@@ -35,10 +35,8 @@ from dplateau.engines.sources import (
     CHUNK_BYTES,
     ArraySource,
     ChunkSource,
-    Prepared,
     Rows,
     Source,
-    TableSource,
     is_mapped,
     reads_once,
 )
@@ -240,7 +238,7 @@ def _source(features: Any, targets: npt.NDArray[Any] | None) -> Source:
     """Return the source that features and targets stand for."""
     if targets is not None:
         return ArraySource(features, targets)
-    if isinstance(features, ArraySource | ChunkSource | TableSource | Prepared):
+    if isinstance(features, Source):
         return features
     if isinstance(features, Iterable) and not hasattr(features, "shape"):
         return ChunkSource(features)

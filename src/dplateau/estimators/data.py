@@ -23,16 +23,17 @@ from dplateau.engines import (
     Prepared,
     Randomness,
     Ray,
+    Selected,
     Source,
     TableSource,
     in_scratch_file,
 )
+from dplateau.engines.arrow import arrow_schema
 from dplateau.engines.cluster import cluster_moments
 from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.sources import (
     CHUNK_BYTES,
     Part,
-    arrow_schema,
     bounded,
     is_mapped,
     opened,
@@ -45,8 +46,6 @@ from dplateau.estimators.rows import RowMap
 from dplateau.estimators.whitening import Whitening, bent, whitened_rows, whitening_of
 from dplateau.ground import checks
 from dplateau.planning import Plan
-
-SOURCES = (ArraySource, ChunkSource, TableSource, Prepared)
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
 
     With ``anyway`` arrays in memory are read in chunks too.
     """
-    if isinstance(X, SOURCES):
+    if isinstance(X, Source):
         _no_targets(y)
         return X
     if isinstance(y, str):
@@ -274,7 +273,7 @@ def source_data(
 
 def names_of(source: Source) -> list[str] | None:
     """Return the names of the columns, if they have names."""
-    while isinstance(source, Prepared):
+    while isinstance(source, Prepared | Selected):
         source = source.source
     if not isinstance(source, TableSource) or source.encode is not None:
         return None

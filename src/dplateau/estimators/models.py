@@ -13,6 +13,7 @@ from scipy.special import log_expit, log_softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
 
 from dplateau.algorithms import Run
 from dplateau.bounds.base import Assumption
@@ -135,6 +136,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class with the highest score, or the likeliest for ``decision_prior``."""
+        check_is_fitted(self)
         scores = self._scores(X) if self.decision_shift_ is None else self.deciding_scores(X)
         two = scores.shape[1] == 1
         places = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)

@@ -13,7 +13,8 @@ already. Of a regressor one number leaves, the sum of squared errors in units of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,10 +23,11 @@ from scipy.special import expit
 from sklearn.utils.validation import check_is_fitted
 
 from dplateau.algorithms import LossGeometry, NoisyGD
-from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, certify
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
+from dplateau.engines.sources import Part, parts_of, reads_once, size_of
 from dplateau.errors import InvalidInput
+from dplateau.estimators.data import names_of, source_of
 from dplateau.estimators.disclosures import SEEDED
 from dplateau.estimators.inputs import class_numbers
 from dplateau.estimators.models import PrivateClassifier, PrivateLogisticRegression
@@ -41,6 +43,8 @@ CONFIDENCE = (-0.9, -0.7, -0.5, 0.0, 0.5, 0.7, 0.9)
 RIGHT_OR_WRONG = (0.0,)
 # Fine bins need noise in the accuracy of no more than this.
 MOST_NOISE = 0.02
+# Parts of 1 that squared errors are rounded to: 2^31 of them at once fit in 63 bits.
+ERROR_UNITS = 1 << 32
 MEAN_SQUARED_ERROR = "mean squared error over the squared range"
 
 
@@ -229,9 +233,7 @@ class NoisyScore:
             if self.classes
             else f"the noisy {MEAN_SQUARED_ERROR} on held-out rows, one sum over the rows"
         )
-        certificate = certify(run, delta)
-        stated = Assumption(f"this part is {what}", "by construction")
-        return replace(certificate, assumptions=(*certificate.assumptions, stated))
+        return certify(run, delta).named(what)
 
     def edges(self, classes: int, noise_std: float) -> tuple[float, ...]:
         """Return the bins for so many classes: fine where noise leaves room for them."""
@@ -240,21 +242,25 @@ class NoisyScore:
         return fine if math.sqrt(right) * noise_std / self.rows <= MOST_NOISE else coarse
 
     def of(
-        self, model: Any, features: Any, targets: Any, paid: Certificate, randomness: Randomness
+        self, model: Any, parts: Iterable[Part], paid: Certificate, randomness: Randomness
     ) -> Evaluation:
-        """Return the scores of a fitted model on rows, with the noise that was paid for."""
+        """Return the scores of a fitted model on rows, with the noise that was paid for.
+
+        The rows pass by once, in parts (features, targets); how they are cut changes nothing.
+        """
         std = self.noise_std(paid.run.neighbors, paid.run.group_size)
         if not isinstance(model, PrivateClassifier):
-            total = float(np.sum(_squared_errors(model, features, targets)))
-            noisy = total + std * float(randomness.laplace(1)[0])
+            sums = [_squared_errors(model, *part) for part in self._whole(parts)]
+            noisy = sum(sums) / ERROR_UNITS + std * float(randomness.laplace(1)[0])
             number = NoisyNumber(noisy / self.rows, std / self.rows)
             return Evaluation(self.epsilon, self.rows, paid, {MEAN_SQUARED_ERROR: number})
         labels = model.classes_
         edges = self.edges(len(labels), std)
-        truth = class_numbers(np.asarray(targets), labels)
-        bins = np.searchsorted(np.array(edges), _score_of(model, features, truth), side="left")
         counts = np.zeros((len(labels), len(edges) + 1), dtype=np.int64)
-        np.add.at(counts, (truth, bins), 1)
+        for features, targets in self._whole(parts):
+            truth = class_numbers(np.asarray(targets), labels)
+            bins = np.searchsorted(np.array(edges), _score_of(model, features, truth), side="left")
+            np.add.at(counts, (truth, bins), 1)
         # Whole numbers: rounding commutes with moving a count by one, and no last bit tells of it.
         noise = np.rint(std * randomness.laplace(counts.size)).astype(np.int64)
         found = Counts(
@@ -266,6 +272,18 @@ class NoisyScore:
             shift=_shift_of(model),
         )
         return Evaluation(self.epsilon, self.rows, paid, found.scores, found)
+
+    def _whole(self, parts: Iterable[Part]) -> Iterator[Part]:
+        """Yield the parts, and see that they hold as many rows as the certificate says."""
+        seen = 0
+        for features, targets in parts:
+            seen += len(targets)
+            yield features, targets
+        if seen != self.rows:
+            raise InvalidInput(
+                f"{self.rows} held-out rows were counted, and {seen} came: their source was "
+                "changed meanwhile. Nothing was released"
+            )
 
 
 def _score_of(model: PrivateClassifier, features: Any, truth: IntArray) -> FloatArray:
@@ -288,18 +306,42 @@ def _shift_of(model: PrivateClassifier) -> float | None:
     return 0.0 if shift is None else float(shift[1] - shift[0])
 
 
-def _squared_errors(model: Any, features: Any, targets: Any) -> FloatArray:
-    """Return every row's squared error in units of the target's range, so at most 1."""
+def _squared_errors(model: Any, features: Any, targets: Any) -> int:
+    """Return the sum of squared errors in units of the target's range, so each at most 1.
+
+    Each is rounded to whole parts of 1, so that the sum is exact, and the same in any order.
+    """
     limits = model.target_range
     both = np.clip([targets, model.predict(features)], limits.low, limits.high)
     shares = both / (limits.high - limits.low)
-    return np.asarray((shares[0] - shares[1]) ** 2)
+    return int(np.rint((shares[0] - shares[1]) ** 2 * ERROR_UNITS).astype(np.int64).sum())
+
+
+def _rows_in(model: Any, X: Any, y: Any) -> tuple[int, Iterable[Part]]:
+    """Return how many rows there are, and the rows: whole if they are arrays, else in parts."""
+    source = source_of(X, y, anyway=False)
+    if source is None:
+        return len(y), [(X, y)]
+    if reads_once(source):
+        raise InvalidInput(
+            "a stream can be read once, and the number of its rows has to be known before; pass a "
+            "list of chunks, files, or dplateau.engines.in_scratch_file(source)"
+        )
+    names, known = names_of(source), getattr(model, "feature_names_in_", None)
+    if names is not None and known is not None and names != list(known):
+        raise InvalidInput(
+            f"the columns differ from those of the fit: {', '.join(names)} in place of "
+            f"{', '.join(known)}"
+        )
+    n = size_of(source)
+    counted = sum(len(targets) for _, targets in parts_of(source)) if n is None else n
+    return counted, parts_of(source)
 
 
 def noisy_score(
     model: Any,
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     epsilon: float,
     seed: int | None = None,
@@ -316,7 +358,10 @@ def noisy_score(
     model
         A fitted estimator of this library.
     X, y
-        The held-out rows, whose number becomes public, and their targets.
+        The held-out rows, whose number becomes public, and their targets. Rows that do not fit in
+        memory are read a part at a time, in whatever form ``fit`` takes them: Parquet files and the
+        name of the target's column, a source (``dplateau.engines.hold_out`` splits one by coins),
+        or a list of chunks.
     epsilon
         What the score may cost.
     seed
@@ -332,7 +377,8 @@ def noisy_score(
     Raises
     ------
     InvalidInput
-        If the model was not fitted here, or a label is none of its classes.
+        If the model was not fitted here, if a label is none of its classes, or if the rows are a
+        stream: how many there are has to be known before they are scored.
     SpendRefused
         If the ledger in force has too little left.
 
@@ -353,12 +399,16 @@ def noisy_score(
             "noisy_score is about the neighbors and the delta of a fit; this model was read from a "
             "file, which has none"
         )
-    rows, claim = len(y), model.plan_.gradients
+    rows, parts = _rows_in(model, X, y)
+    claim = model.plan_.gradients
     classes = isinstance(model, PrivateClassifier)
     asked = NoisyScore(rows, checks.positive("epsilon", epsilon), classes=classes)
     run = claim.run
     cost = asked.certificate(run.neighbors, run.group_size, claim.claimed_delta)
     source: Randomness = SecureRandomness() if seed is None else SeededRandomness(seed)
-    with paid_for(cost, name="noisy_score"):
-        found = asked.of(model, X, y, cost, source)
+    with paid_for(cost, name="noisy_score"), warnings.catch_warnings():
+        # Names of a source's columns were compared above; its rows come as arrays without names.
+        if y is None or isinstance(y, str):
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        found = asked.of(model, parts, cost, source)
     return found if source.private else replace(found, certificate=cost.without_claim(SEEDED))

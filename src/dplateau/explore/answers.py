@@ -212,8 +212,7 @@ def farthest(steps: int) -> int:
 
 
 def _lengths(run: Run, last: int, points: int) -> IntArray:
-    found: IntArray = np.unique(np.r_[step_counts(run, 1, last, points), run.steps, last])
-    return found
+    return np.unique(np.append(step_counts(run, 1, last, points), [run.steps, last]))
 
 
 def _preview(run: Run, delta: float, lengths: IntArray, bounds: Sequence[Bound]) -> list[_Line]:
@@ -248,10 +247,10 @@ def _spread_out(lengths: IntArray) -> list[int]:
 
 def _over(run: Run, delta: float, lengths: IntArray, bound: Bound) -> dict[int, float]:
     try:
-        found = epsilon_over_steps(run, delta, lengths, bounds=[bound]).bounds[0].epsilon
+        epsilons = epsilon_over_steps(run, delta, lengths, bounds=[bound]).bounds[0].epsilon
     except InvalidInput:  # it speaks of longer runs only
         return {}
-    return {int(t): float(e) for t, e in zip(lengths, found, strict=True) if math.isfinite(e)}
+    return {int(t): float(e) for t, e in zip(lengths, epsilons, strict=True) if math.isfinite(e)}
 
 
 def _points(known: dict[int, float]) -> Message:
@@ -265,10 +264,10 @@ def _lower(run: Run, delta: float, lengths: IntArray) -> Iterator[Message]:
     chosen = _spread_out(lengths)[: max(2, count)]
     notes: dict[str, None] = {}
     for length in dict.fromkeys([run.steps, *chosen]):
-        found = lower_over_steps(run, delta, [length])
-        for at, epsilon in zip(found.at.tolist(), found.epsilon.tolist(), strict=True):
+        curve = lower_over_steps(run, delta, [length])
+        for at, epsilon in zip(curve.at.tolist(), curve.epsilon.tolist(), strict=True):
             yield {"kind": "lower", "x": at, "y": epsilon, "shown": rounded_down(epsilon, 3)}
-        notes |= dict.fromkeys(note.partition(": ")[2] for note in found.notes)
+        notes |= dict.fromkeys(note.partition(": ")[2] for note in curve.notes)
     yield {"kind": "lower_done", "notes": list(notes)}
 
 
@@ -278,15 +277,15 @@ def _lower(run: Run, delta: float, lengths: IntArray) -> Iterator[Message]:
 def noise(query: str) -> Iterator[Message]:
     """Yield the smallest noise that reaches the target."""
     setting = Setting.read(query)
-    found = calibrate(setting.run(), setting.target, setting.delta, vary="noise")
-    shown = rounded_up(found.value, 4)
+    calibration = calibrate(setting.run(), setting.target, setting.delta, vary="noise")
+    shown = rounded_up(calibration.value, 4)
     target = rounded_up(setting.target, 4)
     yield {
         "kind": "found",
         "field": "noise_multiplier",
         "value": shown,
         "text": f"Noise {shown} reaches epsilon {target}: the claim is then "
-        f"{rounded_up(found.certificate.claimed_epsilon, 3)}.",
+        f"{rounded_up(calibration.certificate.claimed_epsilon, 3)}.",
     }
 
 
@@ -307,13 +306,13 @@ def length(query: str) -> Iterator[Message]:
             return
     except NotApplicable:
         pass  # the search says so
-    found = calibrate(run, setting.target, setting.delta, vary="steps")
-    epochs = rounded_down(found.run.epochs, 6)
+    calibration = calibrate(run, setting.target, setting.delta, vary="steps")
+    epochs = rounded_down(calibration.run.epochs, 6)
     yield {
         "kind": "found",
         "field": "epochs",
         "value": epochs,
-        "text": f"{epochs} epochs ({found.run.steps} steps) stay within epsilon {target}; "
+        "text": f"{epochs} epochs ({calibration.run.steps} steps) stay within epsilon {target}; "
         "one step more does not.",
     }
 
@@ -335,14 +334,14 @@ def report(query: str) -> Iterator[Message]:
 
 def verify(text: str) -> Iterator[Message]:
     """Yield the verdict on a file that somebody brought, with its run if the page can show it."""
-    found = read_certificate(text)
-    page = sign_off(found)
-    yield {"kind": "verdict", "query": _shown_by(found), "page": page.page(), **page.to_dict()}
+    document = read_certificate(text)
+    page = sign_off(document)
+    yield {"kind": "verdict", "query": _shown_by(document), "page": page.page(), **page.to_dict()}
 
 
-def _shown_by(found: Any) -> str | None:
+def _shown_by(document: Any) -> str | None:
     try:
-        paper = Certificate.from_dict(found)
+        paper = Certificate.from_dict(document)
         setting = setting_of(paper.run, paper.claimed_delta)
     except (DplateauError, ArithmeticError, RecursionError):
         return None

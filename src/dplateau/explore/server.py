@@ -329,20 +329,20 @@ class Questions:
 
     async def _whole(self, name: str, argument: str, request: Request) -> dict[str, Any]:
         """Return an answer that is one message."""
-        found: dict[str, Any] | None = None
+        answer: dict[str, Any] | None = None
         seconds = SECONDS.get(name, 60)
         try:
             async for message in _with_beats(self.workers.answer(name, argument, seconds)):
                 if message is not None:
-                    found = message
+                    answer = message
                 elif await request.is_disconnected():
                     break
         except TookTooLong:
             return {"kind": "refused", "errors": {"": f"not done after {seconds} seconds"}}
         except Died:
-            found = None
+            answer = None
         gone = {"kind": "refused", "errors": {"": "the computation ended early; ask again"}}
-        return gone if found is None else found
+        return gone if answer is None else answer
 
 
 async def _with_beats(messages: AsyncGenerator[Any, None]) -> AsyncIterator[Any]:

@@ -267,19 +267,19 @@ class Setting:
         """Read a query string; fields that are left out keep their defaults."""
         if len(query) > LONGEST_QUERY:
             raise WrongFields({"": f"a setting has at most {LONGEST_QUERY} characters"})
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         errors: dict[str, str] = {}
         for name, text in parse_qsl(query.removeprefix("#"), keep_blank_values=True):
             if name not in FIELDS:
                 errors[""] = f"there is no field {name[:40]!r}; fields are {', '.join(FIELDS)}"
                 continue
             try:
-                found[name] = FIELDS[name].read(text)
+                values[name] = FIELDS[name].read(text)
             except InvalidInput as problem:
                 errors[name] = str(problem)
         if errors:
             raise WrongFields(errors)
-        setting = cls(**found)
+        setting = cls(**values)
         setting.run()
         return setting
 
@@ -314,27 +314,27 @@ class Setting:
 
     def arguments(self) -> dict[str, Any]:
         """Return what the function that describes the run is called with."""
-        found: dict[str, Any] = {"n": self.n}
+        arguments: dict[str, Any] = {"n": self.n}
         if self.batches != "full":
-            found["batch_size"] = self.batch_size
-        found["epochs"] = self.epochs
+            arguments["batch_size"] = self.batch_size
+        arguments["epochs"] = self.epochs
         if self.batches == "fixed":
-            found["sampling"] = "fixed"
+            arguments["sampling"] = "fixed"
         if self.batches in _ORDERS:
-            found["order"] = self.batches
-        found["learning_rate"] = self.learning_rate
+            arguments["order"] = self.batches
+        arguments["learning_rate"] = self.learning_rate
         if self.l2:
-            found["l2"] = self.l2
+            arguments["l2"] = self.l2
         if self.diameter is not None:
-            found["domain"] = Body(self.diameter)
-        found["loss"] = self.geometry()
-        found["noise_multiplier"] = self.noise_multiplier
+            arguments["domain"] = Body(self.diameter)
+        arguments["loss"] = self.geometry()
+        arguments["noise_multiplier"] = self.noise_multiplier
         if self.neighbors != "add_remove":
-            found["neighbors"] = self.neighbors
-        found["release"] = (
+            arguments["neighbors"] = self.neighbors
+        arguments["release"] = (
             Checkpoints(every=self.every) if self.release == "checkpoints" else self.release
         )
-        return found
+        return arguments
 
     def geometry(self) -> LossGeometry:
         """Return the constants of one record's loss."""
@@ -400,7 +400,7 @@ def setting_of(run: Run, delta: float, target: float = Setting.target) -> Settin
     if run.has_schedule or run.kind not in batches or run.learning_rate is None or loss is None:
         return None
     try:
-        found: dict[str, Any] = {
+        values: dict[str, Any] = {
             # Rounded down: as many steps as cover the epochs are then those of the run.
             "epochs": float(rounded_down(run.epochs, 12)),
             "noise_multiplier": run.noise_multiplier,
@@ -420,7 +420,7 @@ def setting_of(run: Run, delta: float, target: float = Setting.target) -> Settin
             "delta": delta,
             "target": target,
         }
-        shown = Setting.read(urlencode({name: _typed(value) for name, value in found.items()}))
+        shown = Setting.read(urlencode({name: _typed(value) for name, value in values.items()}))
         shown = Setting.read(shown.query())
     except (DplateauError, KeyError):
         return None
@@ -480,13 +480,13 @@ def _as_options(name: str, value: Any) -> list[str]:
         case Checkpoints(every=every):
             return ["--release", "checkpoints", "--every", str(every)]
         case LossGeometry():
-            found = ["--lipschitz", _typed(value.lipschitz)]
+            options = ["--lipschitz", _typed(value.lipschitz)]
             if math.isfinite(value.smoothness):
-                found += ["--smoothness", _typed(value.smoothness)]
+                options += ["--smoothness", _typed(value.smoothness)]
             if value.holder is not None:
                 exponent, constant = value.holder
-                found += ["--holder-exponent", _typed(exponent)]
-                found += ["--holder-constant", _typed(constant)]
-            return found if value.convex else [*found, "--no-convex"]
+                options += ["--holder-exponent", _typed(exponent)]
+                options += ["--holder-constant", _typed(constant)]
+            return options if value.convex else [*options, "--no-convex"]
         case _:
             return [f"--{name.replace('_', '-')}", _typed(value).replace("_", "-")]

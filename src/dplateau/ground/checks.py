@@ -93,16 +93,16 @@ def weak_claim(epsilon: float | None, delta: float, n: int) -> tuple[str, ...]:
     >>> weak_claim(1.0, 1e-5, 464_810)[0].partition(";")[0]
     'delta = 1e-05 is above 1/n = 2.15e-06, and publishing a record at random has delta 1/n'
     """
-    found = []
+    doubts = []
     if epsilon is not None and epsilon > LARGEST_USEFUL_EPSILON:
-        found.append(
+        doubts.append(
             f"epsilon = {rounded_up(epsilon)} is above {LARGEST_USEFUL_EPSILON:g}: what an "
             "attacker learns about a record is hardly limited; use 10 or less, better 1"
         )
     if delta > 1.0 / n:
         advice = 10.0 ** math.floor(-math.log10(n))
-        found.append(
+        doubts.append(
             f"delta = {rounded_up(delta)} is above 1/n = {1.0 / n:.3g}, and publishing a record at "
             f"random has delta 1/n; use {advice:g} or less"
         )
-    return tuple(found)
+    return tuple(doubts)

@@ -104,8 +104,8 @@ def seal(kind: Kind, content: Mapping[str, Any], stamp: Stamp) -> dict[str, Any]
     """Return the content as JSON-ready data in its envelope.
 
     >>> stamp = Stamp("2026-01-31T12:00:00Z", "0.2.0")
-    >>> found = seal(MIXING, dict.fromkeys(MIXING.fields), stamp)
-    >>> open_sealed(found, MIXING).stamp == stamp
+    >>> envelope = seal(MIXING, dict.fromkeys(MIXING.fields), stamp)
+    >>> open_sealed(envelope, MIXING).stamp == stamp
     True
     """
     return resealed(
@@ -119,59 +119,59 @@ def seal(kind: Kind, content: Mapping[str, Any], stamp: Stamp) -> dict[str, Any]
     )
 
 
-def resealed(found: Mapping[str, Any]) -> dict[str, Any]:
+def resealed(envelope: Mapping[str, Any]) -> dict[str, Any]:
     """Return the same with a digest that fits."""
-    return {**found, "digest": digest_of(found)}
+    return {**envelope, "digest": digest_of(envelope)}
 
 
-def digest_of(found: Mapping[str, Any]) -> str:
+def digest_of(envelope: Mapping[str, Any]) -> str:
     """Return the SHA-256 of all but the digest, as canonical JSON."""
-    signed = {name: value for name, value in found.items() if name != "digest"}
+    signed = {name: value for name, value in envelope.items() if name != "digest"}
     text = json.dumps(signed, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def open_sealed(found: Any, kind: Kind) -> Opened:
+def open_sealed(document: Any, kind: Kind) -> Opened:
     """Return what was sealed; another kind or format and altered content are refused."""
-    for _, holds, reason in envelope_checks(found, kind):
+    for _, holds, reason in envelope_checks(document, kind):
         if not holds:
             raise InvalidInput(reason)
-    return Opened(found["content"], Stamp(found["date"], found["library"]))
+    return Opened(document["content"], Stamp(document["date"], document["library"]))
 
 
-def envelope_checks(found: Any, kind: Kind) -> Iterator[tuple[str, bool, str]]:
+def envelope_checks(document: Any, kind: Kind) -> Iterator[tuple[str, bool, str]]:
     """Yield (what, whether it holds, what was seen or why not), until something does not hold."""
-    for what, reason, seen in _envelope_faults(found, kind):
+    for what, reason, seen in _envelope_faults(document, kind):
         yield what, reason is None, seen if reason is None else reason
         if reason is not None:
             return
 
 
-def _envelope_faults(found: Any, kind: Kind) -> Iterator[tuple[str, str | None, str]]:
+def _envelope_faults(document: Any, kind: Kind) -> Iterator[tuple[str, str | None, str]]:
     """Yield (what was looked at, the reason to refuse if there is one, else what was seen)."""
-    yield "format", _other_kind(found, kind), kind.name
-    yield "version", _other_format(found, kind), f"format {FORMAT}"
-    made = f"made by dplateau {found.get('library')}, {found.get('date')}"
-    yield "envelope", _not_whole(found, kind), made
-    same = found["digest"] == digest_of(found)
+    yield "format", _other_kind(document, kind), kind.name
+    yield "version", _other_format(document, kind), f"format {FORMAT}"
+    made = f"made by dplateau {document.get('library')}, {document.get('date')}"
+    yield "envelope", _not_whole(document, kind), made
+    same = document["digest"] == digest_of(document)
     altered = f"the {kind.title} was altered after it was made: its digest differs"
     yield "digest", None if same else altered, "unaltered"
-    yield "content", _wrong_fields(found["content"], kind), "whole"
+    yield "content", _wrong_fields(document["content"], kind), "whole"
 
 
-def _other_kind(found: Any, kind: Kind) -> str | None:
-    if isinstance(found, dict) and found.get("kind") == kind.name:
+def _other_kind(document: Any, kind: Kind) -> str | None:
+    if isinstance(document, dict) and document.get("kind") == kind.name:
         return None
-    if isinstance(found, dict) and found.get("schema") == kind.name:
+    if isinstance(document, dict) and document.get("schema") == kind.name:
         return _refused_format(1, kind)
     return f"not a {kind.title}: the text lacks 'kind': '{kind.name}'"
 
 
-def _other_format(found: dict[str, Any], kind: Kind) -> str | None:
-    version = found.get("format")
+def _other_format(document: dict[str, Any], kind: Kind) -> str | None:
+    version = document.get("format")
     if version == FORMAT and isinstance(version, int):
         return None
-    return _refused_format(version, kind, found.get("library"))
+    return _refused_format(version, kind, document.get("library"))
 
 
 def _refused_format(version: Any, kind: Kind, library: Any = None) -> str:
@@ -184,16 +184,16 @@ def _refused_format(version: Any, kind: Kind, library: Any = None) -> str:
     return stated
 
 
-def _not_whole(found: dict[str, Any], kind: Kind) -> str | None:
+def _not_whole(document: dict[str, Any], kind: Kind) -> str | None:
     for name in ENVELOPE:
-        if name not in found:
+        if name not in document:
             return f"not a whole {kind.title}: it lacks {name!r}"
-    for name in found:
+    for name in document:
         if name not in ENVELOPE:
             return f"not a {kind.title}: {name!r} stands outside its content, under no digest"
-    if not isinstance(found["content"], dict):
+    if not isinstance(document["content"], dict):
         return f"not a {kind.title}: its content must be a JSON object"
-    if not isinstance(found["library"], str) or not _is_date(found["date"]):
+    if not isinstance(document["library"], str) or not _is_date(document["date"]):
         return f"not a {kind.title}: it must name its library's version and a date (UTC)"
     return None
 
@@ -215,9 +215,9 @@ def _wrong_fields(content: dict[str, Any], kind: Kind) -> str | None:
     return None
 
 
-def to_text(found: Mapping[str, Any]) -> str:
+def to_text(envelope: Mapping[str, Any]) -> str:
     """Return sealed data as JSON text; floats keep every digit."""
-    return json.dumps(found, indent=2, allow_nan=False) + "\n"
+    return json.dumps(envelope, indent=2, allow_nan=False) + "\n"
 
 
 def from_text(text: str, kind: Kind) -> Any:

@@ -6,8 +6,15 @@ An upper bound is never shown below its value, nor a lower one above.
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+# What a terminal shows side by side.
+WIDTH = 80
+# Where the text of a line begins: behind its indent and the mark of an item.
+_ITEM = re.compile(r"\s*(?:(?:[-*]|\d+\.) +)?")
 
 
 def rounded_up(value: float, digits: int = 6, *, padded: bool = False) -> str:
@@ -49,6 +56,39 @@ def counted(number: float, what: str, several: str | None = None) -> str:
     ('1 step', '60000 records', '2 batches')
     """
     return f"{number} {what if number == 1 else several or f'{what}s'}"
+
+
+def wrapped(text: str, head: str = "", indent: str | None = None) -> list[str]:
+    """Return a text in lines of a terminal's width, behind a head; further lines are indented.
+
+    Numbers and names stay whole, so that they can be copied.
+
+    >>> wrapped("one two", "- "), wrapped("")
+    (['- one two'], [''])
+    """
+    lines = textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head) if indent is None else indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [head.rstrip()]
+
+
+def wrapped_lines(text: str, head: str = "") -> list[str]:
+    r"""Return lines of a text in a terminal's width; what goes on is indented like an item's text.
+
+    >>> wrapped_lines("a claim\n  - one part")
+    ['a claim', '  - one part']
+    """
+    found: list[str] = []
+    for line in text.split("\n"):
+        begin = _ITEM.match(line)
+        mark = begin[0] if begin else ""
+        found += wrapped(line[len(mark) :], f"{head}{mark}", f"{head}{' ' * len(mark)}")
+    return found
 
 
 class Shown:

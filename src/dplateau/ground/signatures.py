@@ -68,9 +68,9 @@ def signature_fault(data: bytes, signature: str, public_key: bytes) -> str | Non
     from cryptography.exceptions import InvalidSignature
 
     try:
-        found = json.loads(signature)
-        stated, value = found["key"], bytes.fromhex(found["signature"])
-        if (found["schema"], found["schema_version"]) != (SCHEMA, VERSION):
+        document = json.loads(signature)
+        stated, value = document["key"], bytes.fromhex(document["signature"])
+        if (document["schema"], document["schema_version"]) != (SCHEMA, VERSION):
             return f"it is no {SCHEMA} of version {VERSION}"
     except (ValueError, KeyError, TypeError, RecursionError):
         return "it is not the text of a signature"

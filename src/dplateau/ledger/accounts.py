@@ -57,17 +57,17 @@ class Settings:
         }
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Settings:
+    def from_dict(cls, document: dict[str, Any]) -> Settings:
         """Read what :meth:`to_dict` returned."""
-        planned = found.get("planned")
+        planned = document.get("planned")
         if not isinstance(planned, dict):
             raise InvalidInput("the planned parts of a ledger are a JSON object")
-        name = found.get("filter")
+        name = document.get("filter")
         return cls(
-            budget=budget_of(*(found.get(part) for part in ("epsilon", "delta", "delta_share"))),
-            neighbors=checks.choice("neighbors", found.get("neighbors"), NEIGHBORS),
-            group_size=checks.whole("group_size", found.get("group_size")),
-            filter=None if name is None else filter_named(name, found.get("order")),
+            budget=budget_of(*(document.get(part) for part in ("epsilon", "delta", "delta_share"))),
+            neighbors=checks.choice("neighbors", document.get("neighbors"), NEIGHBORS),
+            group_size=checks.whole("group_size", document.get("group_size")),
+            filter=None if name is None else filter_named(name, document.get("order")),
             planned=Counter({key: checks.whole("count", n) for key, n in planned.items()}),
         )
 

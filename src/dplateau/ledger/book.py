@@ -82,12 +82,12 @@ class Row:
     def data(self) -> dict[str, Any]:
         """Return the content as data."""
         try:
-            found = json.loads(self.content)
+            content = json.loads(self.content)
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            content = None
+        if not isinstance(content, dict):
             raise LedgerBroken(f"row {self.sequence} of the ledger holds no JSON object")
-        return found
+        return content
 
 
 Append = Callable[[str, Mapping[str, Any]], Row]
@@ -171,8 +171,8 @@ class Book:
             raise InvalidInput(
                 f"{self.path} is a ledger of format {version}; this release reads {VERSION}"
             )
-        found = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
-        if sorted(sql for (sql,) in found) != sorted(_SCHEMA):
+        schema = connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+        if sorted(sql for (sql,) in schema) != sorted(_SCHEMA):
             raise LedgerBroken(f"{self.path}: the tables and triggers are not those of a ledger")
         columns = "sequence, written, kind, content, previous, digest"
         rows = connection.execute(f"SELECT {columns} FROM entries ORDER BY sequence").fetchall()

@@ -182,12 +182,12 @@ class Filter(ABC):
         def share(option: tuple[float, float]) -> float:
             return max(_share(option[0], amount), _share(option[1], slack))
 
-        found = [option for option in self.options(release, slack) if math.isfinite(option[0])]
-        best = min(map(share, found), default=math.inf)
+        finite = [option for option in self.options(release, slack) if math.isfinite(option[0])]
+        best = min(map(share, finite), default=math.inf)
         if math.isinf(best):
-            return min(found, default=(math.inf, 0.0), key=_delta_of)
+            return min(finite, default=(math.inf, 0.0), key=_delta_of)
         limit = min(best * (1 + _AS_GOOD), max(best, 1.0))
-        return min((option for option in found if share(option) <= limit), key=_delta_of)
+        return min((option for option in finite if share(option) <= limit), key=_delta_of)
 
     def held(self, epsilon: float, delta: float, law: Law | None = None) -> float | None:
         """Return the largest amount found that fits (epsilon, delta) together with ``law``.
@@ -201,8 +201,8 @@ class Filter(ABC):
             losses, masses, lost = _masses(law, delta)
 
         def fits(amount: float) -> bool:
-            found = float(masses @ self.delta_at(amount, epsilon - losses))
-            return (found + lost) * _SUMS_UP <= delta
+            mixed = float(masses @ self.delta_at(amount, epsilon - losses))
+            return (mixed + lost) * _SUMS_UP <= delta
 
         if not fits(0.0):
             return None
@@ -290,8 +290,8 @@ class RenyiFilter(Filter):
     def delta_at(self, amount: float, epsilons: FloatArray) -> FloatArray:
         """Return what one divergence allows at best, mirrored below epsilon 0."""
         size = np.abs(np.asarray(epsilons, dtype=np.float64))
-        found = np.asarray(conversions.optimal_delta(np.array(self.order), np.array(amount), size))
-        return _mirrored(np.asarray(epsilons), found)
+        deltas = np.asarray(conversions.optimal_delta(np.array(self.order), np.array(amount), size))
+        return _mirrored(np.asarray(epsilons), deltas)
 
     def epsilon_at(self, amount: float, delta: float) -> float:
         """Return the best that follows from one divergence."""
@@ -317,8 +317,8 @@ class PureFilter(Filter):
         """Return the hockey stick of randomized response."""
         size = np.abs(np.asarray(epsilons, dtype=np.float64))
         below = np.minimum(size - amount, 0.0)
-        found = -np.expm1(below) / (1 + math.exp(-amount)) * (1 + _ERROR)
-        return _mirrored(np.asarray(epsilons), found)
+        deltas = -np.expm1(below) / (1 + math.exp(-amount)) * (1 + _ERROR)
+        return _mirrored(np.asarray(epsilons), deltas)
 
     def held(self, epsilon: float, delta: float, law: Law | None = None) -> float | None:
         """Subtract the law's largest loss where delta is 0."""
@@ -355,12 +355,12 @@ class Terms:
         return {**named, "whole": self.whole, "amount": self.amount, "slack": self.slack}
 
     @classmethod
-    def from_dict(cls, found: Any) -> Terms:
+    def from_dict(cls, document: Any) -> Terms:
         """Read what :meth:`to_dict` returned."""
-        if not isinstance(found, dict):
+        if not isinstance(document, dict):
             raise InvalidInput("the terms of a ledger are a JSON object")
-        numbers = [checks.nonnegative(n, found.get(n)) for n in ("whole", "amount", "slack")]
-        return cls(filter_named(found.get("filter"), found.get("order")), *numbers)
+        numbers = [checks.nonnegative(n, document.get(n)) for n in ("whole", "amount", "slack")]
+        return cls(filter_named(document.get("filter"), document.get("order")), *numbers)
 
 
 FILTERS = ("gdp", "renyi", "pure")
@@ -370,10 +370,10 @@ def filter_named(name: object, order: object = None) -> Filter:
     """Return a filter by its name; a Rényi filter needs its order."""
     checks.choice("filter", name, FILTERS)
     if name == "renyi":
-        found = checks.real("order", order)
-        if not 1 < found < math.inf:
-            raise InvalidInput(f"order must be finite and above 1; got {found:g}")
-        return RenyiFilter(found)
+        parsed = checks.real("order", order)
+        if not 1 < parsed < math.inf:
+            raise InvalidInput(f"order must be finite and above 1; got {parsed:g}")
+        return RenyiFilter(parsed)
     if order is not None:
         raise InvalidInput(f"order is about the Rényi filter; the filter is {name!r}")
     return GaussianFilter() if name == "gdp" else PureFilter()

@@ -299,11 +299,11 @@ class Ledger:
         with self._book.adding() as (rows, append):
             account = Account.of(rows)
             if reason is None:
-                found = _payment(account, content["identity"], release, terms)
-                if isinstance(found, str):
-                    reason = found
+                payment = _payment(account, content["identity"], release, terms)
+                if isinstance(payment, str):
+                    reason = payment
                 else:
-                    content |= found | {"part": part.to_dict()}
+                    content |= payment | {"part": part.to_dict()}
             if reason is not None:
                 kind, content = "refused", {**content, "reason": reason}
             account.add(append(kind, content))
@@ -324,11 +324,11 @@ def _tell_new_processes() -> None:
 
     joblib keeps its processes between calls; they end here, so that the next ones are new.
     """
-    found = str(_IN_FORCE[-1].path.resolve()) if _IN_FORCE else _FROM_OUTSIDE
-    if found is None:
+    inherited = str(_IN_FORCE[-1].path.resolve()) if _IN_FORCE else _FROM_OUTSIDE
+    if inherited is None:
         os.environ.pop(INHERITED, None)
     else:
-        os.environ[INHERITED] = found
+        os.environ[INHERITED] = inherited
     if "joblib" in sys.modules:
         from joblib.externals.loky import get_reusable_executor
 

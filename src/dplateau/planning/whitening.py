@@ -89,7 +89,7 @@ def in_words(rounds: int, lengths: Lengths) -> str:
     return (
         f"rows are whitened {times} by noisy second moments, which take {SHARE:.0%} of the squared "
         "Gaussian parameter (the gradients take the rest), and shortened to "
-        f"{lengths.radius:g} of their typical length{bent}"
+        f"{'' if lengths.radius == 1 else f'{lengths.radius:g} of '}their typical length{bent}"
     )
 
 
@@ -134,7 +134,7 @@ def moments_for(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], float
                 group_size=task.max_records_per_person,
             ),
             task.delta,
-        )
+        ).named("the noisy second moments of the rows, which turned them")
         for norm in (task.model.feature_norm, 1.0)[:rounds]
     )
     return moments, gaussian_epsilon(task.delta, whole * math.sqrt(1 - SHARE))
@@ -153,7 +153,7 @@ def ranges_for(task: Task, columns: int) -> tuple[Certificate, Task]:
     )
     found = certify(search, task.delta, bounds=[bound_named("gdp_composition")])
     rest = gaussian_epsilon(task.delta, whole * math.sqrt(1 - RANGES_SHARE))
-    return found, replace(task, epsilon=rest)
+    return found.named("the noisy bisection for the ranges"), replace(task, epsilon=rest)
 
 
 def on_white_rows(task: Task, epsilon: float, lengths: Lengths) -> Task:

@@ -27,6 +27,7 @@ from dplateau.algorithms import (
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.files import write_whole
+from dplateau.ground.shown import counted
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,13 +141,18 @@ def in_short(run: Run, *, length: bool = False) -> str:
     if isinstance(run.batches, Poisson) and run.has_own_rate:
         parts.append(f"sampling rate {_value(run.batches.rate)}")
     if length:
-        parts.append(f"{run.steps} steps")
+        parts.append(counted(run.steps, "step"))
     parts += _geometry(run)
     if run.noise.name in run.parameters():
-        parts.append(f"{_NOISES[run.noise.name]} {_value(run.noise.value)}")
+        parts.append(noise_in_short(run))
     if run.neighbors == "replace":
         parts.append("one record replaced")
     return f"{', '.join(parts)}; {_released(run.release)}"
+
+
+def noise_in_short(run: Run) -> str:
+    """Return how much noise there is, in the unit in which it was stated."""
+    return f"{_NOISES[run.noise.name]} {_value(run.noise.value)}"
 
 
 def _released(release: Release) -> str:
@@ -158,9 +164,9 @@ def _released(release: Release) -> str:
         case RandomStop():
             return "released after a random step"
         case Checkpoints(every=int(every)):
-            return f"every {every} steps an iterate released"
+            return f"an iterate released every {counted(every, 'step')}"
         case Checkpoints(last=int(last)):
-            return f"last {last} iterates released"
+            return f"last {counted(last, 'iterate')} released"
         case Checkpoints():
             return "a few iterates released"
         case _ as unknown:

@@ -12,7 +12,7 @@ from dplateau.audit.monte_carlo import AuditReport
 from dplateau.audit.monte_carlo_rates import Claim
 from dplateau.certificates import Certificate, Comparison, ComparisonRow, Composition
 from dplateau.errors import InvalidInput
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import counted, rounded_down, rounded_up
 from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.plots.canvas import Display, in_short, wrapped
 from dplateau.plots.lines import (
@@ -215,7 +215,7 @@ def _proof(claimed: Certificate | Composition) -> str:
 def _subject(claimed: Certificate | Composition) -> str:
     if isinstance(claimed, Certificate):
         return in_short(claimed.run, length=True)
-    return f"{len(claimed.parts)} releases together"
+    return f"{counted(len(claimed.parts), 'release')} together"
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dplateau.algorithms import Run
 from dplateau.errors import InvalidInput
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import counted, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.plots.canvas import Display, in_short, wrapped
 from dplateau.plots.lines import LOWER, QUIET, EndLabel, draw_frame, looks, write_end_labels
@@ -113,7 +113,7 @@ class MixingDisplay(Display):
         ax.plot([0, self.needed], [self.target] * 2, color=QUIET, ls=":", lw=1.2)
         ax.plot([self.needed] * 2, [ax.get_ylim()[0], self.target], color=QUIET, ls=":", lw=1.2)
         ax.annotate(
-            f"{self.target:g} after {self.needed} steps",
+            f"{self.target:g} after {counted(self.needed, 'step')}",
             (self.needed, self.target),
             (6, 6),
             textcoords="offset points",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import Any
 from dplateau.bounds.base import Bound
 from dplateau.certificates import Certificate
 from dplateau.errors import InvalidInput
+from dplateau.ground.shown import wrapped, wrapped_lines
 from dplateau.report.words import Paper, certificates_in, words_of
 from dplateau.sampling import MixingCertificate
 
-_WIDTH = 88
 _RELEASES_NOTE, _MIXING_NOTE = "docs/theory/releases.md", "docs/theory/mixing.md"
 _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 
@@ -36,16 +35,16 @@ def explain(paper: Paper | MixingCertificate) -> str:
     if isinstance(paper, MixingCertificate):
         return "\n".join([*_mixing(paper), *_by_hand(paper.witness)])
     words = words_of(paper)
-    lines = [*_section("Claim"), *_wrapped(str(paper)), "", *_wrapped(words.sentence)]
+    lines = [*_section("Claim"), *wrapped_lines(str(paper)), "", *wrapped_lines(words.sentence)]
     if words.attack is not None:
-        lines += ["", *_wrapped(str(words.attack))]
-    lines += [*_section("Neighbors"), *_wrapped(words.neighbors)]
+        lines += ["", *wrapped_lines(str(words.attack))]
+    lines += [*_section("Neighbors"), *wrapped_lines(words.neighbors)]
     lines += _section("What left")
-    lines += [line for text in words.released for line in _wrapped(text)]
+    lines += [line for text in words.released for line in wrapped_lines(text)]
     for who, texts in words.assumptions:
         lines += [*_section(who), *(line for text in texts for line in _item(text))]
     for doubt in words.doubts:
-        lines += [*_section("Take note"), *_wrapped(doubt)]
+        lines += [*_section("Take note"), *wrapped_lines(doubt)]
     return "\n".join([*lines[1:], *_reasons(paper)]) + "\n"
 
 
@@ -57,14 +56,16 @@ def _reasons(paper: Paper) -> Iterator[str]:
         return
     yield from _section(f"Why: {paper.method}")
     yield from _quoted(_intro(note_text(_RELEASES_NOTE)), _RELEASES_NOTE)
-    theorems = {c.theorem.name: c.theorem for c in certificates_in(paper)}
-    for theorem in theorems.values():
-        yield from _theorem(theorem)
+    theorems: dict[str, dict[str, Bound]] = {}
+    for theorem in (certificate.theorem for certificate in certificates_in(paper)):
+        theorems.setdefault(statement_of(theorem), {})[theorem.name] = theorem
+    for alike in theorems.values():
+        yield from _theorem(*alike.values())
     yield from _by_hand({"the law that stands for each part": "see 'parts' in the file"})
 
 
 def _mixing(paper: MixingCertificate) -> Iterator[str]:
-    yield from (*_section("Claim")[1:], *_wrapped(str(paper)))
+    yield from (*_section("Claim")[1:], *wrapped_lines(str(paper)))
     yield from _section("What it rests on")
     for assumption in paper.assumptions:
         yield from _item(f"{assumption.text} ({assumption.status})")
@@ -74,17 +75,19 @@ def _mixing(paper: MixingCertificate) -> Iterator[str]:
     yield from _quoted("\n\n".join(wanted), _MIXING_NOTE)
 
 
-def _theorem(bound: Bound) -> Iterator[str]:
-    yield from _section(f"Why: {bound.title}")
-    how = "Proved in" if _is_own(bound) else "Published as"
-    yield from _wrapped(f"{how} {bound.citation.short()}.")
+def _theorem(*bounds: Bound) -> Iterator[str]:
+    """Yield where bounds come from, and what their note states of all of them."""
+    yield from _section(f"Why: {', '.join(bound.title for bound in bounds)}")
+    for bound in bounds:
+        how = "Proved in" if _is_own(bound) else "Published as"
+        yield from wrapped(f"{how} {bound.citation.short()}.")
     yield ""
-    yield from _quoted(statement_of(bound), bound.note)
+    yield from _quoted(statement_of(bounds[0]), bounds[0].note)
 
 
 def _by_hand(witness: Mapping[str, Any]) -> Iterator[str]:
     yield from _section("How to check it by hand")
-    yield from _wrapped(
+    yield from wrapped_lines(
         "Put the run and the free choices below (the witness) into the statement above; every "
         "choice that meets its conditions is a proof, whoever found it. The digest is the SHA-256 "
         "of the file's other fields as JSON with sorted keys and no spaces. 'dplateau verify' does "
@@ -136,8 +139,7 @@ def _is_own(bound: Bound) -> bool:
 
 def _intro(text: str) -> str:
     """Return what stands before the first section, the title included."""
-    found = re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0]
-    return found.strip()
+    return re.split(r"^## ", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
@@ -164,15 +166,22 @@ def _section(title: str) -> list[str]:
     return ["", title, "-" * len(title)]
 
 
-def _wrapped(text: str) -> list[str]:
-    return [line for part in text.split("\n") for line in textwrap.wrap(part, _WIDTH) or [""]]
-
-
 def _item(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent="  - ", subsequent_indent="    ")
+    return wrapped(text, "  - ")
+
+
+def _joined(block: str) -> str:
+    """Return a paragraph or a list with every sentence in one line, for wrapping anew."""
+    return re.sub(r"\n(?!\s*(?:[-*]|\d+\.) )\s*", " ", block)
 
 
 def _quoted(text: str, note: str) -> Iterator[str]:
-    yield from (f"  | {line}".rstrip() for line in text.split("\n"))
+    for place, block in enumerate(re.split(r"\n{2,}", text)):
+        if place:
+            yield "  |"
+        if re.search(r"^(?:#|```|\||    )", block, re.MULTILINE):
+            yield from (f"  | {line}".rstrip() for line in block.split("\n"))
+        else:
+            yield from wrapped_lines(_joined(block), "  | ")
     yield ""
-    yield from _wrapped(f"The proof is in {note}, which travels with the package.")
+    yield from wrapped_lines(f"The proof is in {note}, which travels with the package.")

@@ -26,7 +26,7 @@ from dplateau.certificates import (
 from dplateau.certificates.certify import candidates
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground.sealed import AUDIT, open_sealed, to_text
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import counted, rounded_down, rounded_up
 from dplateau.plots import (
     Display,
     EpsilonOverDeltaDisplay,
@@ -155,8 +155,8 @@ def _over_delta(paper: Paper) -> Iterator[str]:
 
 def _epsilon(paper: Paper, delta: float) -> str:
     try:
-        found = paper.epsilon(delta)
-        return rounded_up(found) if math.isfinite(found) else "no finite one"
+        epsilon = paper.epsilon(delta)
+        return rounded_up(epsilon) if math.isfinite(epsilon) else "no finite one"
     except DplateauError:
         return "no finite one"
 
@@ -179,7 +179,9 @@ def _bounds(certificate: Certificate) -> Iterator[str]:
         rows.append((row.title, rounded_up(row.epsilon), state, row.citation))
     head = ("bound", f"epsilon at delta {rounded_up(certificate.claimed_delta)}", "state", "source")
     yield _table(head, rows, marked=marked)
-    yield _paragraph(f"{refused} more bounds do not apply; 'dplateau compare' says why.", "quiet")
+    if refused:
+        more = counted(refused, "more bound says", "more bounds say")
+        yield _paragraph(f"{more} nothing about it; 'dplateau compare --all' says why.", "quiet")
 
 
 def _over_steps(certificate: Certificate) -> Iterator[str]:
@@ -189,13 +191,13 @@ def _over_steps(certificate: Certificate) -> Iterator[str]:
         steps = step_counts(run, 1, max(10 * run.steps, 100), _STEPS)
         steps = np.unique([*steps.tolist(), run.steps])
         wanted = [b for b in candidates(run) if b.sound]
-        found = epsilon_over_steps(run, certificate.claimed_delta, steps, bounds=wanted)
+        curve = epsilon_over_steps(run, certificate.claimed_delta, steps, bounds=wanted)
     except DplateauError as reason:
         yield _paragraph(f"Not shown: {reason}", cls="quiet")
         return
-    yield _picture(lambda: EpsilonOverStepsDisplay.from_curve(found), "epsilon over steps")
+    yield _picture(lambda: EpsilonOverStepsDisplay.from_curve(curve), "epsilon over steps")
     shown = [i for i in range(len(steps)) if i % 3 == 0 or int(steps[i]) == run.steps]
-    rows = [(f"{int(steps[i]):,}", rounded_up(float(found.best[i]))) for i in shown]
+    rows = [(f"{int(steps[i]):,}", rounded_up(float(curve.best[i]))) for i in shown]
     marked = next(at for at, i in enumerate(shown) if int(steps[i]) == run.steps)
     yield _table(("steps", "epsilon"), rows, marked=marked, cls="pairs")
 
@@ -212,7 +214,11 @@ def _part(part: Certificate | Composition | ForeignPart) -> tuple[str, str, str]
     if isinstance(part, ForeignPart):
         return part.name, part.words, "whoever states it (declared)"
     if isinstance(part, Composition):
-        return f"{len(part.parts)} releases by {part.method}", part.headline, "its own proof"
+        return (
+            f"{counted(len(part.parts), 'release')} by {part.method}",
+            part.headline,
+            "its own proof",
+        )
     return part.run.kind, part.headline, part.theorem.title
 
 
@@ -256,8 +262,8 @@ def _verify(paper: Paper, verdict: SignOff, name: str) -> Iterator[str]:
 
 
 def _citations(paper: Paper) -> str:
-    found = dict.fromkeys(certificate.citation() for certificate in certificates_in(paper))
-    return "\n\n".join(found) or "(every part is accounted for elsewhere)"
+    citations = dict.fromkeys(certificate.citation() for certificate in certificates_in(paper))
+    return "\n\n".join(citations) or "(every part is accounted for elsewhere)"
 
 
 # --- the audit ----------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ leaves out what its theorem rests on, or if a file that it names is another one 
 from __future__ import annotations
 
 import hashlib
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,12 +16,11 @@ from dplateau.certificates import Certificate, Composition
 from dplateau.certificates.certify import assumptions_of
 from dplateau.errors import DplateauError
 from dplateau.ground import sealed
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.shown import rounded_up, wrapped, wrapped_lines
 from dplateau.report.words import Words, certificates_in, grouped, words_of
 from dplateau.sampling import MixingCertificate
 from dplateau.verify import Check, MixingVerification, Verification, verify, verify_mixing
 
-_WIDTH = 88
 # Checks that compare a claim with what was derived anew, and what was asked for beside it.
 _DECISIVE = ("epsilon is proved", "total variation is proved", "signature")
 
@@ -65,14 +63,14 @@ class SignOff:
 
     def with_check(self, check: Check) -> SignOff:
         """Return the page with one more check, which comes first."""
-        found = self.verification
-        verdict = replace(found, ok=found.ok and check.ok, checks=(check, *found.checks))
+        before = self.verification
+        verdict = replace(before, ok=before.ok and check.ok, checks=(check, *before.checks))
         return replace(self, verification=verdict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready data: the verdict's own, and what the page says beside it."""
         words = self.words
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             **self.verification.to_dict(),
             "problem": self.problem,
             "made": self.made,
@@ -80,13 +78,13 @@ class SignOff:
             "files": dict(self.files),
         }
         if words is not None:
-            found |= {
+            document |= {
                 "claim": words.headline,
                 "neighbors": words.neighbors,
                 "released": list(words.released),
                 "doubts": list(words.doubts),
             }
-        return found
+        return document
 
     def __str__(self) -> str:
         """Show the page, without the checks that hold."""
@@ -118,9 +116,8 @@ class SignOff:
         yield f"  {self.count_of_checks}"
 
     def _headline(self) -> str:
-        found = self.verification
         verdict = "VERIFIED" if self.ok else "NOT VERIFIED"
-        match found:
+        match self.verification:
             case Verification(claimed_epsilon=claimed, rederived_epsilon=derived):
                 what = "epsilon"
             case MixingVerification(claimed_tv=claimed, rederived_tv=derived):
@@ -131,16 +128,16 @@ class SignOff:
         return f"{verdict}: {what} {rounded_up(claimed)} claimed, {again}"
 
 
-def sign_off(found: Any, folder: Path | None = None) -> SignOff:
+def sign_off(document: Any, folder: Path | None = None) -> SignOff:
     """Verify a paper that was read from JSON, and say all that a verdict rests on.
 
     ``folder`` is where the files that the claim names are looked for. Whatever is wrong with the
     paper, the answer is a page that says so.
     """
-    if isinstance(found, dict) and found.get("kind") == sealed.MIXING.name:
-        return _mixing(found)
-    verdict = verify(found)
-    paper = _readable(found)
+    if isinstance(document, dict) and document.get("kind") == sealed.MIXING.name:
+        return _mixing(document)
+    verdict = verify(document)
+    paper = _readable(document)
     if paper is None:
         return SignOff(verdict, None, (), (), None)
     more = [_complete(paper)]
@@ -153,22 +150,22 @@ def sign_off(found: Any, folder: Path | None = None) -> SignOff:
     return SignOff(verdict, words, words.assumptions, files, made)
 
 
-def _mixing(found: dict[str, Any]) -> SignOff:
-    verdict = verify_mixing(found)
+def _mixing(document: dict[str, Any]) -> SignOff:
+    verdict = verify_mixing(document)
     try:
-        paper = MixingCertificate.from_dict(found)
+        paper = MixingCertificate.from_dict(document)
     except DplateauError:
         return SignOff(verdict, None, (), (), None)
     made = f"{paper.stamp.date} by dplateau {paper.stamp.library}"
     return SignOff(verdict, None, grouped(paper.assumptions), (), made)
 
 
-def _readable(found: Any) -> Certificate | Composition | None:
-    kind = found.get("kind") if isinstance(found, dict) else None
+def _readable(document: Any) -> Certificate | Composition | None:
+    kind = document.get("kind") if isinstance(document, dict) else None
     try:
         if kind == sealed.COMPOSITION.name:
-            return Composition.from_dict(found)
-        return Certificate.from_dict(found)
+            return Composition.from_dict(document)
+        return Certificate.from_dict(document)
     except (DplateauError, ArithmeticError, RecursionError):
         return None  # the verdict says why
 
@@ -189,28 +186,27 @@ def _files(
     paper: Certificate | Composition, folder: Path | None
 ) -> tuple[tuple[tuple[str, str], ...], Check | None]:
     """Compare the files beside the paper with those that it is about."""
-    found, other = [], []
+    seen, other = [], []
     for name, stated in paper.files.items():
         # A name with a folder in it would lead elsewhere.
         place = None if folder is None or Path(name).name != name else folder / name
         if place is None or not place.is_file():
-            found.append((name, "not here, so not compared"))
+            seen.append((name, "not here, so not compared"))
             continue
         same = hashlib.sha256(place.read_bytes()).hexdigest() == stated
-        found.append((name, "the one that the claim is about" if same else "ANOTHER FILE"))
+        seen.append((name, "the one that the claim is about" if same else "ANOTHER FILE"))
         other += [] if same else [name]
     if not paper.files:
         return (), None
     detail = f"{other[0]} is not the file that the claim is about" if other else "none is another"
-    return tuple(found), Check("files", not other, detail)
+    return tuple(seen), Check("files", not other, detail)
 
 
 def _paragraph(name: str, *texts: str) -> Iterator[str]:
     for i, text in enumerate(texts):
-        head = f"  {name:<10} " if i == 0 else " " * 13
-        yield from textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * 13)
+        lines = wrapped_lines(text, " " * 13)
+        yield from [f"  {name:<10} {lines[0].lstrip()}", *lines[1:]] if i == 0 else lines
 
 
 def _item(mark: str, text: str) -> list[str]:
-    head = f"  {mark} "
-    return textwrap.wrap(text, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+    return wrapped(text, f"  {mark} ")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from dplateau.algorithms import (
     AllIterates,
     Checkpoints,
+    FullBatch,
     LastIterate,
     RandomStop,
     Run,
@@ -18,8 +19,8 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition, ForeignPart
 from dplateau.certificates.compose import relations_of
 from dplateau.ground import checks
-from dplateau.ground.shown import rounded_up
-from dplateau.plots.canvas import in_short
+from dplateau.ground.shown import counted, rounded_up
+from dplateau.plots.canvas import in_short, noise_in_short
 
 Paper = Certificate | Composition
 # The false-alarm rate at which attacks are reported.
@@ -67,15 +68,15 @@ class Attack:
     def on(cls, paper: Paper) -> Attack:
         """Read both off the claim's trade-off curve; total variation is delta at epsilon 0."""
         # The curve bounds what is missed from below; the subtraction is rounded to nearest.
-        found = math.nextafter(1.0 - paper.tradeoff(FALSE_ALARMS), math.inf)
-        return cls(min(1.0, found), min(1.0, paper.delta(0.0)))
+        detected = math.nextafter(1.0 - paper.tradeoff(FALSE_ALARMS), math.inf)
+        return cls(min(1.0, detected), min(1.0, paper.delta(0.0)))
 
     def __str__(self) -> str:
         """Say both as percentages, rounded up."""
-        found, advantage = percent(self.true_positives), percent(self.advantage)
+        detected, advantage = percent(self.true_positives), percent(self.advantage)
         return (
             "An attack that raises a false alarm in 1 percent of all cases finds a record in at "
-            f"most {found} of the cases in which it was used. At any rate of false alarms the "
+            f"most {detected} of the cases in which it was used. At any rate of false alarms the "
             f"difference between both rates is at most {advantage}."
         )
 
@@ -97,8 +98,8 @@ def words_of(paper: Paper, *, attack: bool = True) -> Words:
     """Return what the claim says; ``attack=False`` leaves out what takes the longest.
 
     >>> from dplateau import NoisyGD, certify
-    >>> found = words_of(certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5))
-    >>> found.neighbors
+    >>> words = words_of(certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), 1e-5))
+    >>> words.neighbors
     'Data sets that differ in one record, which is in one of them and not in the other.'
     """
     claimed = paper.claim is not None
@@ -124,8 +125,8 @@ def percent(share: float) -> str:
 
 def grouped(assumptions: Iterable[Assumption]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Return assumptions by who answers for them; those that nobody has are left out."""
-    found = list(assumptions)
-    groups = ((who, tuple(a.text for a in found if a.status == s)) for s, who in VOUCHED_BY.items())
+    given = list(assumptions)
+    groups = ((who, tuple(a.text for a in given if a.status == s)) for s, who in VOUCHED_BY.items())
     return tuple((who, texts) for who, texts in groups if texts)
 
 
@@ -187,7 +188,7 @@ def _released(paper: Paper) -> Iterator[str]:
         yield _what_left(paper)
         return
     where = "the same records" if paper.records == "same" else "disjoint records"
-    yield f"{len(paper.parts)} releases from {where}:"
+    yield f"{counted(len(paper.parts), 'release')} from {where}:"
     for entry in paper.entries:
         times = f"{entry.count} x " if entry.count > 1 else ""
         if isinstance(entry.part, ForeignPart):
@@ -199,10 +200,21 @@ def _released(paper: Paper) -> Iterator[str]:
 
 
 def _what_left(certificate: Certificate) -> str:
-    run = certificate.run
-    if not certificate.theorem.hidden_state:
-        return f"{_stated(run)} The claim would hold if every iterate had left as well."
-    return _stated(run)
+    run, name = certificate.run, certificate.name_of_part
+    head = "" if name is None else f"{name[0].upper()}{name[1:]}. "
+    if isinstance(run.batches, FullBatch) and run.steps == 1:
+        return f"{head}{_one_average(run)}"
+    text = f"{head}{_stated(run)}"
+    if certificate.theorem.hidden_state or isinstance(run.release, AllIterates):
+        return text
+    return f"{text} The claim would hold if every iterate had left as well."
+
+
+def _one_average(run: Run) -> str:
+    """Say what one step over all records is: a sum of something of each, with noise."""
+    size = counted(run.n, "record")
+    kind = run.noise_kind.capitalize()
+    return f"One average over {size} with {kind} noise, {noise_in_short(run)}."
 
 
 def _stated(run: Run) -> str:
@@ -215,7 +227,7 @@ def _stated(run: Run) -> str:
         case Checkpoints() as checkpoints:
             count = sum(count for _, count in checkpoints.segments(run.steps))
             return (
-                f"{count} iterates, fixed in advance, of {described}. "
+                f"{counted(count, 'iterate')}, fixed in advance, of {described}. "
                 "Nothing else that depends on the data."
             )
         case RandomStop():

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dplateau.engines import TableSource
-from dplateau.engines.sources import SUFFIXES, Part, arrow_schema, size_of
+from dplateau.engines import Selected, Source, TableSource
+from dplateau.engines.arrow import SUFFIXES, arrow_schema
+from dplateau.engines.randomness import Coins
+from dplateau.engines.sources import Part, size_of
 from dplateau.errors import InvalidInput
 from dplateau.tables.schema import CellKind, Schema
 from dplateau.tables.table import Table, arrow_table, encode_features, encode_target, read_table
@@ -20,9 +22,14 @@ LARGE = 1 << 28
 
 @dataclass(frozen=True)
 class TableFiles:
-    """Parquet files with the same columns, of which a few chunks are in memory at a time."""
+    """Parquet files with the same columns, of which a few chunks are in memory at a time.
+
+    With ``coins`` only the rows are meant whose coin is ``heads``.
+    """
 
     paths: tuple[Path, ...]
+    coins: Coins | None = None
+    heads: bool = False
 
     @property
     def path(self) -> str:
@@ -33,16 +40,23 @@ class TableFiles:
     @cached_property
     def n_rows(self) -> int:
         """Return the number of rows, as the files state it."""
-        found = size_of(TableSource(list(self.paths), [], ""))
-        if not found:
+        rows = size_of(self._selected(TableSource(list(self.paths), [], "")))
+        if not rows:
             raise InvalidInput(f"{self.path}: there are no rows")
-        return found
+        return rows
 
     def types(self) -> dict[str, CellKind]:
         """Return the kind of every column's cells, from the first file's schema alone."""
         return arrow_table(arrow_schema(list(self.paths)).empty_table(), self.path).types()
 
-    def source(self, schema: Schema) -> TableSource:
+    def split(self, coins: Coins) -> tuple[TableFiles, TableFiles]:
+        """Return the rows that stay, and those whose coin holds them out."""
+        return TableFiles(self.paths, coins, heads=False), TableFiles(self.paths, coins, heads=True)
+
+    def _selected(self, source: TableSource) -> Source:
+        return source if self.coins is None else Selected(source, self.coins, self.heads)
+
+    def source(self, schema: Schema) -> Source:
         """Return the rows as features and targets, encoded whenever they are read."""
         if schema.target.bounds is None and schema.target.classes is None:
             raise InvalidInput(
@@ -50,8 +64,10 @@ class TableFiles:
                 "declare them (--classes A,B)"
             )
         columns = list(dict.fromkeys([*schema.used, schema.target.column]))
-        return TableSource(
-            list(self.paths), columns, schema.target.column, encode=Encoding(schema, self.path)
+        return self._selected(
+            TableSource(
+                list(self.paths), columns, schema.target.column, encode=Encoding(schema, self.path)
+            )
         )
 
 
@@ -85,9 +101,9 @@ def read_tables(
             )
         if not path.exists():
             raise InvalidInput(f"cannot read {path}: there is no such file")
-    found = TableFiles(tuple(paths))
-    found.types()  # or a refusal
-    return found
+    files = TableFiles(tuple(paths))
+    files.types()  # or a refusal
+    return files
 
 
 def _is_large(path: Path) -> bool:

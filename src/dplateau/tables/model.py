@@ -90,8 +90,7 @@ class TableModel:
 
     def predict(self, table: Table) -> npt.NDArray[Any]:
         """Return the classes, or the numbers."""
-        found: npt.NDArray[Any] = self.estimator.predict(encode_features(table, self.schema))
-        return found
+        return np.asarray(self.estimator.predict(encode_features(table, self.schema)))
 
     def probabilities(self, table: Table) -> FloatArray:
         """Return a column for each class; only logistic models have probabilities."""
@@ -99,23 +98,22 @@ class TableModel:
             raise InvalidInput(
                 f"a model of kind {self.kind!r} gives no probabilities; train --model logistic"
             )
-        found: FloatArray = self.estimator.predict_proba(encode_features(table, self.schema))
-        return found
+        return np.asarray(self.estimator.predict_proba(encode_features(table, self.schema)))
 
     def answers(
         self, table: Table, *, proba: bool = False, keep: Sequence[str] = ()
     ) -> dict[str, list[Any]]:
         """Return columns of a table's own that are passed through, and the predictions."""
-        found: dict[str, list[Any]] = {name: table.cells(name).texts() for name in keep}
+        columns: dict[str, list[Any]] = {name: table.cells(name).texts() for name in keep}
         column = self.schema.target.column
-        if column in found:
+        if column in columns:
             raise InvalidInput(f"{column!r} is what is predicted, and cannot be passed through")
-        found[column] = self.predict(table).tolist()
+        columns[column] = self.predict(table).tolist()
         if proba:
             chances = self.probabilities(table)
             for place, label in enumerate(self.classes or ()):
-                found[f"{column}={label}"] = chances[:, place].tolist()
-        return found
+                columns[f"{column}={label}"] = chances[:, place].tolist()
+        return columns
 
     def score(self, table: Table) -> float:
         """Return the exact accuracy, or R^2: a release unless the rows are public."""
@@ -151,29 +149,29 @@ class TableModel:
     def from_json(cls, text: str, *, source: str = "the text") -> TableModel:
         """Read what :meth:`to_json` wrote."""
         try:
-            found = json.loads(text)
+            stored = json.loads(text)
         except (ValueError, RecursionError):
             raise InvalidInput(f"{source} is not a model: it is no JSON") from None
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+        if not isinstance(stored, dict) or stored.get("format") != FORMAT:
             raise InvalidInput(f"{source} is not a model: it lacks 'format': '{FORMAT}'")
-        if found.get("format_version") != FORMAT_VERSION:
+        if stored.get("format_version") != FORMAT_VERSION:
             raise InvalidInput(
-                f"{source} is a model of format version {found.get('format_version')!r}; "
+                f"{source} is a model of format version {stored.get('format_version')!r}; "
                 f"this release reads {FORMAT_VERSION}"
             )
         try:
             return cls(
-                kind=str(found["kind"]),
-                schema=Schema.from_dict(found["schema"], source=source),
-                weights=np.array(found["weights"], dtype=float),
-                intercepts=np.array(found["intercepts"], dtype=float),
-                data_norm=checks.positive("data_norm", found["data_norm"]),
-                classes=None if found["classes"] is None else tuple(map(str, found["classes"])),
-                constant=checks.nonnegative("constant", found["constant"]),
-                whitening=tuple(np.array(one, dtype=float) for one in found["whitening"]),
-                bend=None if found["bend"] is None else checks.probability("bend", found["bend"]),
-                widening=_widening_in(found.get("widening")),
-                decision_shift=_shift_in(found.get("decision_shift")),
+                kind=str(stored["kind"]),
+                schema=Schema.from_dict(stored["schema"], source=source),
+                weights=np.array(stored["weights"], dtype=float),
+                intercepts=np.array(stored["intercepts"], dtype=float),
+                data_norm=checks.positive("data_norm", stored["data_norm"]),
+                classes=None if stored["classes"] is None else tuple(map(str, stored["classes"])),
+                constant=checks.nonnegative("constant", stored["constant"]),
+                whitening=tuple(np.array(one, dtype=float) for one in stored["whitening"]),
+                bend=None if stored["bend"] is None else checks.probability("bend", stored["bend"]),
+                widening=_widening_in(stored.get("widening")),
+                decision_shift=_shift_in(stored.get("decision_shift")),
             )
         except InvalidInput as problem:
             raise InvalidInput(f"{source}: {problem}") from None
@@ -182,10 +180,10 @@ class TableModel:
             raise InvalidInput(f"{source} is not a whole model: {what} in its fields") from None
 
 
-def _widening_in(found: Any) -> tuple[float, float, float] | None:
-    if found is None:
+def _widening_in(stored: Any) -> tuple[float, float, float] | None:
+    if stored is None:
         return None
-    clip, learned, variance = found
+    clip, learned, variance = stored
     return (
         math.inf if clip is None else checks.positive("clip", clip),
         checks.positive("learned", learned),
@@ -193,8 +191,8 @@ def _widening_in(found: Any) -> tuple[float, float, float] | None:
     )
 
 
-def _shift_in(found: Any) -> tuple[float, ...] | None:
-    return None if found is None else tuple(checks.real("decision_shift", one) for one in found)
+def _shift_in(stored: Any) -> tuple[float, ...] | None:
+    return None if stored is None else tuple(checks.real("decision_shift", one) for one in stored)
 
 
 def _check_probabilities(model: TableModel) -> None:

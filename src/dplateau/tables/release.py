@@ -5,8 +5,9 @@ Everything that leaves a training is stated by ``Release.certificate``, and noth
 
 from __future__ import annotations
 
+import textwrap
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property, partial
@@ -19,11 +20,12 @@ from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition, compose
 from dplateau.certificates.composition import Part, Records
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
+from dplateau.engines.randomness import coins_for
+from dplateau.engines.sources import parts_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
-from dplateau.ground.shown import counted, rounded_up
-from dplateau.ground.types import BoolArray
+from dplateau.ground.shown import counted, rounded_up, wrapped, wrapped_lines
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
 from dplateau.tables.files import TableFiles
@@ -111,8 +113,8 @@ class Release:
             f"{counted(run.n, 'record')}, {counted(schema.width, 'feature')} from "
             f"{counted(len(schema.used), 'column')}" + (f" ({ignored} ignored)" if ignored else ""),
             "",
-            f"Claim: {self.certificate}",
-            f"Neighbors: {neighbors_in_words(self.plan.gradients)}",
+            *wrapped(self.certificate.headline, "Claim: "),
+            *wrapped(neighbors_in_words(self.plan.gradients), "Neighbors: "),
             "",
             "What left",
             "  the model's weights",
@@ -125,11 +127,14 @@ class Release:
         if public_score is not None:
             name = "R^2" if self.model.classes is None else "accuracy"
             lines += ["", f"Exact {name} on the public test rows: {public_score:.4f}"]
-        lines += ["", "What ran", *(f"  {line}" for line in self.plan.summary.splitlines())]
+        lines += ["", "What ran"]
+        lines += wrapped_lines(textwrap.indent(self.plan.summary, "  "))
         lines += ["", "What the claim rests on"]
-        lines += [f"  {a.text} ({a.status})" for a in self.certificate.assumptions]
+        for assumption in self.certificate.assumptions:
+            lines += wrapped(f"{assumption.text} ({assumption.status})", "  - ")
         lines += ["", *self._weights()]
-        lines += [f"Warning: {' '.join(text.split())}" for text in self.warnings]
+        for text in self.warnings:
+            lines += wrapped(" ".join(text.split()), "Warning: ")
         return "\n".join(lines) + "\n"
 
     def _on_the_way(self) -> list[str]:
@@ -276,7 +281,7 @@ def fit_table(
             f"{stated[0]} is for classes, but {schema.target.column!r} is a number; leave it out"
         )
     rest: Table | TableFiles = table
-    test: Table | None = None
+    test: Table | TableFiles | None = None
     if evaluate_epsilon is not None:
         checks.positive("evaluate_epsilon", evaluate_epsilon)
         if n_public is not None:
@@ -284,13 +289,8 @@ def fit_table(
                 "a noisy score divides by the number of rows that were held out, which n_public "
                 "hides; leave one of evaluate_epsilon and n_public out, or score on public rows"
             )
-        if isinstance(table, TableFiles):
-            raise InvalidInput(
-                f"{table.path} is read a part at a time, and no rows of it are held out; leave "
-                "evaluate_epsilon out, or score on public rows"
-            )
-        chosen = held_out(table.n_rows, _randomness(seed, safe_noise))
-        rest, test = table.part(~chosen), table.part(chosen)
+        coins = coins_for(table.n_rows, HELD_OUT, _randomness(seed, safe_noise))
+        rest, test = table.split(coins)
     options = {
         "epsilon": epsilon,
         "delta": delta,
@@ -317,15 +317,14 @@ def fit_table(
     # A ledger in force pays for the model and its score before the training starts.
     with nullcontext() if score is None else released_with(partial(_with_score, score)):
         estimator, told = _fitted(kind, rest, schema, options, by_class)
-    found = released_model(kind, schema, estimator)
+    released = released_model(kind, schema, estimator)
     evaluation = None
     if test is not None and score is not None:
-        features, targets = encode_features(test, schema), encode_target(test, schema)
         cost = priced(score, estimator.plan_.gradients)
         source = _randomness(seed, safe_noise)
-        evaluation = score.of(found.estimator, features, targets, cost, source)
+        evaluation = score.of(released.estimator, _parts(test, schema), cost, source)
     return Release(
-        found,
+        released,
         estimator.certificate_,
         estimator.plan_,
         evaluation,
@@ -391,20 +390,20 @@ def _plain_shift(estimator: Any) -> tuple[float, ...] | None:
     return None if shift is None else tuple(map(float, shift))
 
 
-def in_words(found: Evaluation) -> list[str]:
+def in_words(evaluation: Evaluation) -> list[str]:
     """Return what left with a score, and what follows from it."""
-    cost = f"at epsilon {rounded_up(found.epsilon)}"
-    wide = max(map(len, found.scores))
+    cost = f"at epsilon {rounded_up(evaluation.epsilon)}"
+    wide = max(map(len, evaluation.scores))
     lines = [
         f"  {name:{wide}}  {one.value:.4f} "
         f"({'noise alone' if name == 'calibration error' else 'noise deviation'} "
         f"{one.noise_std:.4f})"
-        for name, one in found.scores.items()
+        for name, one in evaluation.scores.items()
     ]
-    if found.counts is None:
-        return [f"a noisy score on {found.rows} held-out rows, {cost}:", *lines]
-    head = f"noisy counts of {found.rows} held-out rows by class and score bin, {cost}:"
-    return [head, *lines, *_table(found.counts)]
+    if evaluation.counts is None:
+        return [f"a noisy score on {evaluation.rows} held-out rows, {cost}:", *lines]
+    head = f"noisy counts of {evaluation.rows} held-out rows by class and score bin, {cost}:"
+    return [head, *lines, *_table(evaluation.counts)]
 
 
 def _table(counts: Counts) -> list[str]:
@@ -429,18 +428,11 @@ def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
     return SeededRandomness(seed, safe_noise=safe_noise)
 
 
-def held_out(n: int, randomness: Randomness) -> BoolArray:
-    """Return which rows are held out, by a coin for each, fair to every row whatever n is.
-
-    The coins know nothing of the rows, so their outcome may be public; outcomes that leave a part
-    empty are drawn again.
-    """
-    if n * HELD_OUT < 1:
-        raise InvalidInput(f"{n} rows are too few to hold out a share of {HELD_OUT:g}")
-    while True:
-        chosen: BoolArray = randomness.below(round(1 / HELD_OUT), n) == 0
-        if 0 < chosen.sum() < n:
-            return chosen
+def _parts(table: Table | TableFiles, schema: Schema) -> Iterable[tuple[Any, Any]]:
+    """Return encoded rows and targets: all of them, or a part at a time."""
+    if isinstance(table, TableFiles):
+        return parts_of(table.source(schema))
+    return [(encode_features(table, schema), encode_target(table, schema))]
 
 
 def together(model: Part, score: Certificate) -> Composition:
@@ -459,6 +451,6 @@ def priced(score: NoisyScore, model: Part) -> Certificate:
     one = model.certificates[0] if isinstance(model, Composition) else model
     assert isinstance(one, Certificate)
     run = one.run
-    found = score.certificate(run.neighbors, run.group_size, one.claimed_delta)
+    certificate = score.certificate(run.neighbors, run.group_size, one.claimed_delta)
     coin = _OWN_COIN if run.group_size == 1 else _BOTH_PARTS
-    return replace(found, assumptions=(*found.assumptions, coin))
+    return replace(certificate, assumptions=(*certificate.assumptions, coin))

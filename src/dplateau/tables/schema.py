@@ -139,11 +139,11 @@ class Categories:
 
     def __post_init__(self) -> None:
         """Refuse no categories, and one twice."""
-        found = tuple(str(name) for name in self.categories)
-        if not found or len(set(found)) < len(found):
+        names = tuple(str(name) for name in self.categories)
+        if not names or len(set(names)) < len(names):
             raise InvalidInput("categories must be a list of different names, at least one")
-        checks.put(self, "categories", found)
-        if self.missing not in (None, ZERO, INDICATOR, *found):
+        checks.put(self, "categories", names)
+        if self.missing not in (None, ZERO, INDICATOR, *names):
             raise InvalidInput(_no_substitute(self.missing, "one of the categories"))
 
     def labels(self, name: str) -> list[str]:
@@ -283,20 +283,20 @@ class Schema:
         if self.target.bounds is not None:
             target |= {"low": self.target.bounds.low, "high": self.target.bounds.high}
         columns = {name: _stated(column) for name, column in self.columns.items()}
-        found: Declared = {"target": target, "columns": columns}
+        document: Declared = {"target": target, "columns": columns}
         if self.max_records_per_person > 1:
-            found["max_records_per_person"] = self.max_records_per_person
-        return found
+            document["max_records_per_person"] = self.max_records_per_person
+        return document
 
     @classmethod
-    def from_dict(cls, found: Any, *, source: str = "the schema") -> Schema:
+    def from_dict(cls, document: Any, *, source: str = "the schema") -> Schema:
         """Read what :meth:`to_dict` wrote, or what a schema file holds; refuse with all reasons.
 
         ``missing`` beside ``target`` is what missing cells count as in every column that does not
         say it itself.
         """
         problems = _Problems(source)
-        declared = checked_form(found, source)
+        declared = checked_form(document, source)
         target = problems.of(None, _target, declared["target"])
         default = declared.get("missing")
         columns: dict[str, Column] = {}
@@ -355,23 +355,23 @@ def _named(names: list[str]) -> str:
 def declared_in(text: str, source: str) -> Declared:
     """Return what a schema file declares, as it stands there."""
     try:
-        found = tomllib.loads(text)
+        document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InvalidInput(f"{source} is no TOML: {error}") from None
-    return checked_form(found, source)
+    return checked_form(document, source)
 
 
-def checked_form(found: Any, source: str) -> Declared:
+def checked_form(document: Any, source: str) -> Declared:
     """Return a declaration with its tables ``target`` and ``columns``, refusing other forms."""
-    if not isinstance(found, dict) or not isinstance(found.get("target"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("target"), dict):
         raise InvalidInput(f"{source} needs a [target] table with column = '...'")
-    columns = found.get("columns", {})
+    columns = document.get("columns", {})
     if not isinstance(columns, dict):
         raise InvalidInput(f"{source} must list its columns as tables [columns.NAME]")
-    unknown = sorted(set(found) - {"target", "columns", "missing", "max_records_per_person"})
+    unknown = sorted(set(document) - {"target", "columns", "missing", "max_records_per_person"})
     if unknown:
         raise InvalidInput(f"{source}: there is no field {unknown[0]!r} beside [target]")
-    return {**found, "columns": {str(name): one for name, one in columns.items()}}
+    return {**document, "columns": {str(name): one for name, one in columns.items()}}
 
 
 def overridden(declared: Declared, options: Declared) -> Declared:
@@ -427,19 +427,19 @@ def completed(
     for absent in columns.keys() - types.keys():
         problems.add(absent, f"{data} has no column of that name; it has {listed}")
     default = declared.get("missing")
-    found: dict[str, Column] = {}
+    kept: dict[str, Column] = {}
     for column in (one for one in types if one != name):
         known = columns.get(column, {})
         stated = {**_by_default(column, types[column]), **known} if "kind" not in known else known
         read = problems.of(column, _column, stated, default)
         if read is not None:
-            found[column] = read
+            kept[column] = read
     known_target = problems.of(None, _target, target) if name is not None else None
     most = declared.get("max_records_per_person", 1)
     problems.of(None, checks.whole, "max_records_per_person", most)
     problems.refuse_if_any()
     assert known_target is not None
-    return Schema(known_target, found, most)
+    return Schema(known_target, kept, most)
 
 
 def _by_default(name: str, kind: CellKind) -> Declared:
@@ -459,24 +459,24 @@ def _by_default(name: str, kind: CellKind) -> Declared:
 
 def _stated(column: Column) -> Declared:
     """Return a column's declaration as JSON-ready data."""
-    found: Declared = {"kind": _NAMES[type(column)]}
+    declared: Declared = {"kind": _NAMES[type(column)]}
     for field in fields(column):
         value = getattr(column, field.name)
         if value is not None:
             plain = list(value) if isinstance(value, tuple) else value
-            found[field.name] = plain.isoformat() if isinstance(plain, date) else plain
-    return found
+            declared[field.name] = plain.isoformat() if isinstance(plain, date) else plain
+    return declared
 
 
-def _target(found: Declared) -> Target:
-    name = found.get("column")
+def _target(declared: Declared) -> Target:
+    name = declared.get("column")
     if not isinstance(name, str):
         raise InvalidInput("[target] lacks column = '...'")
-    unknown = set(found) - {"column", "classes", "low", "high"}
+    unknown = set(declared) - {"column", "classes", "low", "high"}
     if unknown:
         raise InvalidInput(f"[target] has no field {sorted(unknown)[0]!r}")
-    ends: Declared = {key: found[key] for key in ("low", "high") if key in found}
-    classes = found.get("classes")
+    ends: Declared = {key: declared[key] for key in ("low", "high") if key in declared}
+    classes = declared.get("classes")
     if classes is not None and not isinstance(classes, list | tuple):
         raise InvalidInput("the target's classes must be a list")
     return Target(
@@ -486,12 +486,12 @@ def _target(found: Declared) -> Target:
     )
 
 
-def _column(found: Any, missing: Any) -> Column:
+def _column(declared: Any, missing: Any) -> Column:
     """Read what is declared about a column; ``missing`` is what counts unless it says so itself."""
-    kind = found.get("kind") if isinstance(found, dict) else None
+    kind = declared.get("kind") if isinstance(declared, dict) else None
     if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidInput(f"needs kind = one of {', '.join(KINDS)}; got {kind!r}")
-    stated = {key: value for key, value in found.items() if key != "kind"}
+    stated = {key: value for key, value in declared.items() if key != "kind"}
     if kind == "ignored":
         return Ignored()
     if missing is not None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dplateau.engines.randomness import Coins
 from dplateau.errors import InvalidInput, MissingExtra
 from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.tables.schema import (
@@ -56,8 +57,7 @@ class Cells:
     def texts(self) -> list[str | None]:
         """Return the cells as categories have them."""
         if self.kind == "text":
-            found: list[str | None] = self.values.tolist()
-            return found
+            return list(self.values.tolist())
         return [None if np.isnan(value) else self._text(value) for value in self.values.tolist()]
 
     def _text(self, value: float) -> str:
@@ -91,6 +91,11 @@ class Table:
         columns = {name: Cells(one.kind, one.values[rows]) for name, one in self.columns.items()}
         return Table(columns, self.path)
 
+    def split(self, coins: Coins) -> tuple[Table, Table]:
+        """Return the rows that stay, and those whose coin holds them out."""
+        heads = coins.heads(0, self.n_rows)
+        return self.part(~heads), self.part(heads)
+
     def cells(self, name: str) -> Cells:
         """Return a column, or refuse."""
         if name not in self.columns:
@@ -113,12 +118,12 @@ def read_table(path: Path, *, separator: str | None = None, decimal: str = ".") 
     if not path.is_file():
         raise InvalidInput(f"cannot read {path}: there is no such file")
     if path.suffix.lower() in (".parquet", ".pq"):
-        found = _parquet(path)
+        contents = _parquet(path)
     else:
-        found = _csv(path, separator, decimal)
-    if found.num_rows == 0:
+        contents = _csv(path, separator, decimal)
+    if contents.num_rows == 0:
         raise InvalidInput(f"{path} has a header but no rows")
-    return arrow_table(found, str(path))
+    return arrow_table(contents, str(path))
 
 
 def as_table(data: Any, *, name: str = "the table") -> Table:
@@ -208,19 +213,19 @@ def _character(name: str, value: str) -> str:
     return named
 
 
-def _with_numbers(found: Any) -> Any:
+def _with_numbers(cells: Any) -> Any:
     arrow = _arrow()
     from pyarrow import compute
 
-    for place, name in enumerate(found.column_names):
-        column = found.column(place)
+    for place, name in enumerate(cells.column_names):
+        column = cells.column(place)
         absent = compute.is_in(column, value_set=arrow.array(MISSING))
         try:
             numbers = compute.if_else(absent, None, column).cast("float64")
         except arrow.ArrowInvalid:
             continue
-        found = found.set_column(place, name, numbers)
-    return found
+        cells = cells.set_column(place, name, numbers)
+    return cells
 
 
 def _reason(error: Exception) -> str:
@@ -256,15 +261,15 @@ def _arrow() -> Any:
     return pyarrow
 
 
-def arrow_table(found: Any, path: str) -> Table:
+def arrow_table(contents: Any, path: str) -> Table:
     """Return the cells of an Arrow table or record batch."""
-    names = [str(name) for name in found.schema.names]
+    names = [str(name) for name in contents.schema.names]
     if "" in names:
         raise InvalidInput(f"{path}: column {names.index('') + 1} has no name")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidInput(f"{path} has two columns named {twice[0]!r}; names must differ")
-    columns = {name: _cells(found.column(i), name, path) for i, name in enumerate(names)}
+    columns = {name: _cells(contents.column(i), name, path) for i, name in enumerate(names)}
     return Table(columns, path)
 
 
@@ -410,13 +415,13 @@ def _with_missing(table: Table, name: str, values: FloatArray, missing: Any) -> 
 
 def _one_hot(places: Sequence[int | None], width: int, missing: Any) -> FloatArray:
     """Return a one among zeros; no one for -1 (an unknown category) and None (a missing cell)."""
-    found = np.zeros((len(places), width + (missing == INDICATOR)))
+    encoded = np.zeros((len(places), width + (missing == INDICATOR)))
     chosen = np.array([-1 if place is None else place for place in places])
     rows = np.flatnonzero(chosen >= 0)
-    found[rows, chosen[rows]] = 1.0
+    encoded[rows, chosen[rows]] = 1.0
     if missing == INDICATOR:
-        found[:, width] = [place is None for place in places]
-    return found
+        encoded[:, width] = [place is None for place in places]
+    return encoded
 
 
 def _numbers(table: Table, name: str) -> FloatArray:
@@ -457,13 +462,13 @@ def _truths(table: Table, name: str) -> FloatArray:
 
 def _parsed(table: Table, name: str, read: Any, otherwise: str) -> FloatArray:
     """Return the texts of a column as numbers; the first that is none is refused by its place."""
-    found = np.empty(table.n_rows)
+    numbers = np.empty(table.n_rows)
     for row, text in enumerate(table.cells(name).texts()):
         number = np.nan if text is None or text.strip() in MISSING else read(text)
         if number is None:
             raise InvalidInput(f"{_place(table, name, row)} holds {otherwise}")
-        found[row] = number
-    return found
+        numbers[row] = number
+    return numbers
 
 
 def _as_float(text: str) -> float | None:
@@ -532,19 +537,19 @@ def encode_target(table: Table, schema: Schema) -> npt.NDArray[Any]:
     silent = set(MISSING) - set(classes or ())
     texts = [None if text in silent else text for text in table.cells(target.column).texts()]
     _refuse_missing_target(table, target.column, np.array([t is None for t in texts], dtype=bool))
-    found = np.array(texts, dtype=str)
+    labels = np.array(texts, dtype=str)
     if classes is not None:
-        strange = ~np.isin(found, classes)
+        strange = ~np.isin(labels, classes)
         if strange.any():
             raise InvalidInput(
                 f"{_first(table, target.column, strange)}, the target, is none of the declared "
                 f"classes {', '.join(map(repr, classes))}"
             )
-    elif len(np.unique(found)) < 2:
+    elif len(np.unique(labels)) < 2:
         raise InvalidInput(
             f"{table.path}: the target {target.column!r} has one class only; two are needed"
         )
-    return found
+    return labels
 
 
 def _refuse_missing_target(table: Table, name: str, absent: BoolArray) -> None:

@@ -128,10 +128,15 @@ def amplified(epsilon: Callable[[Precise], Precise], rate: float, delta: Precise
     return MP.log1p(rate * MP.expm1(epsilon(delta / rate)))
 
 
+# Terms of a tail, and those summed at once.
+_MOST_TERMS, _TERMS_AT_ONCE = 10**6, 2**13
+
+
 def binomial_tail(most: int, trials: int, rate: float) -> Precise:
     """Return P(Bin(trials, rate) > most), rounded up; one if that is no tail at all.
 
-    The incomplete beta function as its first term times a series of positive terms.
+    Terms in units of the first one beyond: each is the one before times a falling factor, so that
+    the last factor bounds all that are left.
     """
     first = most + 1
     if first > trials:
@@ -140,9 +145,24 @@ def binomial_tail(most: int, trials: int, rate: float) -> Precise:
         return MP.one
     n, k, q = MP.mpf(trials), MP.mpf(first), MP.mpf(rate)
     log = MP.loggamma(n + 1) - MP.loggamma(k + 1) - MP.loggamma(n - k + 1)
-    log += k * MP.log(q) + (n - k + 1) * MP.log1p(-q)
-    series = MP.hyp2f1(n + 1, 1, k + 1, q, maxterms=10**6)
-    return MP.exp(log) * series * (1 + MP.mpf(10) ** -25)
+    log += k * MP.log(q) + (n - k) * MP.log1p(-q)
+    total, term, left = 1.0, 1.0, 0.0
+    most_terms = min(trials - first, _MOST_TERMS)
+    for start in range(0, most_terms, _TERMS_AT_ONCE):
+        # One factor more than terms: it bounds all later ones, and is zero after the last of all.
+        later = np.arange(start, min(start + _TERMS_AT_ONCE, most_terms) + 1, dtype=float)
+        factors = (float(trials - first) - later) / (float(first + 1) + later) * (rate / (1 - rate))
+        following = float(factors[-1]) * (1 + 2e-15)
+        if following >= 1:
+            return MP.one
+        terms = term * np.cumprod(factors[:-1])
+        total, term = total + float(terms.sum()), float(terms[-1])
+        left = term * following / (1 - following)
+        if left < 1e-15 * total:
+            break
+    # Five roundings a term in its product, one a term in the sum.
+    rounding = (1 + 1e-15 * most_terms) * (1 + 1e-12)
+    return MP.exp(log) * (total + left) * rounding
 
 
 # --- Rényi divergences ---------------------------------------------------------------------------

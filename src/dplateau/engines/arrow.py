@@ -1,0 +1,173 @@
+"""Tables as Arrow has them: Parquet files and folders, tables and datasets, read in batches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from dplateau.errors import InvalidInput
+
+SUFFIXES = (".parquet", ".pq")
+
+
+@dataclass(frozen=True)
+class RowGroups:
+    """Some row groups of a Parquet file, by their numbers."""
+
+    path: Path
+    groups: tuple[int, ...]
+
+
+def row_groups(data: Any) -> list[tuple[Path, list[tuple[int, int]]]] | None:
+    """Return files with the rows and bytes of their row groups; None for what is in memory."""
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table | dataset.Dataset):
+        return None
+    found = []
+    for path in _files(data):
+        with _opened_file(path) as file:
+            every = map(file.metadata.row_group, range(file.metadata.num_row_groups))
+            found.append((path.resolve(), [(one.num_rows, one.total_byte_size) for one in every]))
+    return found
+
+
+def table_rows(data: Any) -> int:
+    """Return the number of rows, as the files state it."""
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table):
+        return int(data.num_rows)
+    if isinstance(data, dataset.Dataset):
+        return int(data.count_rows())
+    return sum(_opened_file(path).metadata.num_rows for path in _files(data))
+
+
+def arrow_schema(data: Any) -> Any:
+    """Return the Arrow schema of a table, of its first file if there are several."""
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table | dataset.Dataset):
+        return data.schema
+    with _opened_file(_files(data)[0]) as file:
+        return file.schema_arrow
+
+
+def _arrow() -> tuple[Any, Any, Any]:
+    try:
+        import pyarrow
+        from pyarrow import dataset, parquet
+    except ModuleNotFoundError:
+        raise InvalidInput("reading tables needs pyarrow: pip install 'dplateau[frames]'") from None
+    return pyarrow, dataset, parquet
+
+
+def _opened_file(path: Path) -> Any:
+    pyarrow, _, parquet = _arrow()
+    try:
+        # Mapped: pages are decoded from the file's own memory, not from copies of row groups.
+        return parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
+    except (pyarrow.ArrowInvalid, OSError):
+        raise InvalidInput(f"cannot read {path}: it is no Parquet file") from None
+
+
+def batches(data: Any, names: list[str], chunk_bytes: int) -> Iterator[Any]:
+    """Yield the record batches of a table, of about the size of a chunk."""
+    pyarrow, dataset, _ = _arrow()
+    if isinstance(data, pyarrow.Table | dataset.Dataset):
+        schema = data.schema
+        rows = _batch_rows([schema.field(name) for name in _known(names, schema)], chunk_bytes)
+        if isinstance(data, pyarrow.Table):
+            yield from data.select(names).to_batches(max_chunksize=rows)
+            return
+        # Otherwise the scanner reads many row groups ahead.
+        frugal = {"batch_readahead": 1, "fragment_readahead": 1}
+        if isinstance(getattr(data, "format", None), dataset.ParquetFileFormat):
+            frugal["fragment_scan_options"] = dataset.ParquetFragmentScanOptions(pre_buffer=False)
+        yield from data.to_batches(columns=names, batch_size=rows, **frugal)
+        return
+    part = isinstance(data, RowGroups)
+    for path in [data.path] if part else _files(data):
+        with _opened_file(path) as file:
+            schema = file.schema_arrow
+            chosen = [schema.field(name) for name in _known(names, schema)]
+            groups = data.groups if part else None
+            rows = _batch_rows(chosen, chunk_bytes)
+            yield from file.iter_batches(rows, row_groups=groups, columns=names)
+
+
+def _files(data: Any) -> list[Path]:
+    """Return the files that paths stand for, folders opened."""
+    paths = [data] if isinstance(data, str | os.PathLike) else data
+    if not isinstance(paths, Sequence) or not all(isinstance(p, str | os.PathLike) for p in paths):
+        raise InvalidInput(
+            "a table is a path, a list of paths, or an Arrow table or dataset; "
+            f"got {type(data).__name__}"
+        )
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if not path.is_dir():
+            found.append(path)
+            continue
+        below = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
+        if not below:
+            raise InvalidInput(f"there is no Parquet file in the folder {path}")
+        found += below
+    return found
+
+
+def _known(names: list[str], schema: Any) -> list[str]:
+    for name in names:
+        if name not in schema.names:
+            raise InvalidInput(f"there is no column {name!r}; there are {', '.join(schema.names)}")
+    return names
+
+
+def _batch_rows(fields: Any, chunk_bytes: int) -> int:
+    """Return how many rows make a chunk, from the widths of the columns."""
+    bits = 0
+    for field in fields:
+        listed = hasattr(field.type, "list_size")
+        kind, size = (field.type.value_type, field.type.list_size) if listed else (field.type, 1)
+        try:
+            bits += size * kind.bit_width
+        except ValueError:  # texts have no width; they are refused later, by name
+            bits += 64
+    return max(1024, 8 * chunk_bytes // bits)
+
+
+def labels(column: Any, name: str) -> npt.NDArray[Any]:
+    """Return a column of targets: numbers, or texts that name classes."""
+    from pyarrow import types
+
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.null_count or not (
+        types.is_string(column.type) or types.is_large_string(column.type)
+    ):
+        return numbers(column, name)
+    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found
+
+
+def numbers(column: Any, name: str) -> npt.NDArray[Any]:
+    """Return a column as an array without a copy where there can be one, or refuse it by name."""
+    from pyarrow import types
+
+    if column.null_count:
+        raise InvalidInput(f"column {name!r} has missing values; fill them record by record first")
+    kind = column.type
+    size = kind.list_size if types.is_fixed_size_list(kind) else None
+    if size is not None:
+        column = column.flatten()
+        kind = column.type
+        if column.null_count:
+            raise InvalidInput(f"column {name!r} has missing values inside its lists")
+    if types.is_boolean(kind):
+        column = column.cast("int8")
+    elif not (types.is_integer(kind) or types.is_floating(kind)):
+        raise InvalidInput(f"column {name!r} holds {kind}, not numbers")
+    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return found if size is None else found.reshape(-1, size)
