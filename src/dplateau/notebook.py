@@ -84,8 +84,8 @@ def _(comparison: Comparison) -> str:
 
 
 @page_of.register
-def _(found: Calibration) -> str:
-    return _page(str(found).partition(":")[0]) + page_of(found.certificate)
+def _(calibration: Calibration) -> str:
+    return _page(str(calibration).partition(":")[0]) + page_of(calibration.certificate)
 
 
 @page_of.register
@@ -109,13 +109,13 @@ def _(plan: Plan) -> str:
 
 
 @page_of.register
-def _(found: Tightness) -> str:
-    top = max(found.upper, found.lower.epsilon)
+def _(tightness: Tightness) -> str:
+    top = max(tightness.upper, tightness.lower.epsilon)
     rows = [
-        ("claimed", rounded_up(found.upper, 4), _bar(found.upper / top)),
-        ("needed", rounded_down(found.lower.epsilon, 4), _bar(found.lower.epsilon / top)),
+        ("claimed", rounded_up(tightness.upper, 4), _bar(tightness.upper / top)),
+        ("needed", rounded_down(tightness.lower.epsilon, 4), _bar(tightness.lower.epsilon / top)),
     ]
-    title = f"at most {found.ratio:.3f} times the truth ({found.bound})"
+    title = f"at most {tightness.ratio:.3f} times the truth ({tightness.bound})"
     return _page(title, _table(("", "epsilon", ""), rows, raw=2))
 
 

@@ -96,9 +96,9 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
     else:
         assert isinstance(model, PrivateRegressor)
         limits = model.target_range
-        found = graph.add("Add", scores, np.array([limits.center]))
-        found = graph.add("Min", graph.add("Max", found, [limits.low]), [limits.high])
-        graph.add("Reshape", found, np.array([-1]), name="prediction")
+        prediction = graph.add("Add", scores, np.array([limits.center]))
+        prediction = graph.add("Min", graph.add("Max", prediction, [limits.low]), [limits.high])
+        graph.add("Reshape", prediction, np.array([-1]), name="prediction")
         outputs["prediction"] = (TensorProto.DOUBLE, [None])
     whole = helper.make_model(
         helper.make_graph(
@@ -179,8 +179,8 @@ def _log_odds(graph: _Graph, scores: str, norms: str, count: int, by: Widening) 
         below = graph.add("Log", one_more)
         off = graph.add("Min", graph.add("Add", above, below), np.zeros(1))
         rest = graph.add("Add", size, off)
-    found = graph.add("Min", size, graph.add("Div", rest, width))
-    return graph.add("Mul", graph.add("Sign", scores), found)
+    log_odds = graph.add("Min", size, graph.add("Div", rest, width))
+    return graph.add("Mul", graph.add("Sign", scores), log_odds)
 
 
 def _probabilities(graph: _Graph, scores: str, count: int) -> None:
@@ -202,9 +202,9 @@ def _label(graph: _Graph, scores: str, count: int, classes: Any) -> None:
 
 def _plain(classes: Any) -> Any:
     """Return classes as whole numbers if they are, else as texts."""
-    found = np.asarray(classes)
-    if found.dtype.kind in "iub":
-        return found.astype(np.int64)
-    if found.dtype.kind == "f" and np.array_equal(found, np.round(found)):
-        return found.astype(np.int64)
-    return np.array([str(one) for one in found], dtype=object)
+    labels = np.asarray(classes)
+    if labels.dtype.kind in "iub":
+        return labels.astype(np.int64)
+    if labels.dtype.kind == "f" and np.array_equal(labels, np.round(labels)):
+        return labels.astype(np.int64)
+    return np.array([str(one) for one in labels], dtype=object)

@@ -299,15 +299,15 @@ def _with(certificate: Certificate, more: tuple[Assumption, ...]) -> Certificate
 
 
 def _accountant(engine: Any) -> Accountant:
-    found = getattr(engine, "accountant", engine)
-    if not isinstance(found, Accountant):
+    accountant = getattr(engine, "accountant", engine)
+    if not isinstance(accountant, Accountant):
         raise InvalidInput(
-            f"the engine counts with {type(found).__name__}; make it with "
+            f"the engine counts with {type(accountant).__name__}; make it with "
             'PrivacyEngine(accountant="dplateau")'
         )
-    if not found.history:
+    if not accountant.history:
         raise InvalidInput("nothing was trained yet, so there is nothing to certify")
-    return found
+    return accountant
 
 
 def _poisson_rate(loader: Any) -> float:
@@ -329,9 +329,9 @@ def _poisson_rate(loader: Any) -> float:
 
 def _objection(one: _Settings) -> str | None:
     """Return why steps with these settings are not those of the theorems."""
-    for found, wanted, problem in _checks(one):
-        if found != wanted:
-            return f"{problem} (got {found!r})"
+    for value, wanted, problem in _checks(one):
+        if value != wanted:
+            return f"{problem} (got {value!r})"
     if len(one.option("lr")) > 1 or len(one.option("weight_decay")) > 1:
         return (
             "parameter groups differ; the ridge has to cover every weight, the bias too: give "

@@ -51,7 +51,7 @@ def test_steps_are_drawn_and_listed(tmp_path: Path) -> None:
     files = ("-o", "curve.png", "--csv", "curve.csv", "--points", "20")
     done = process("curve", *GD.split(), *files, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "written to curve.png\nwritten to curve.csv\n"
+    assert done.stdout == "curve written to curve.png\ncurve written to curve.csv\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.csv", "curve.png"]
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
     found = columns(tmp_path / "curve.csv")

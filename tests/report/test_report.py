@@ -303,7 +303,7 @@ def test_without_matplotlib_there_are_tables_and_the_page_says_so(tmp_path: Path
         [sys.executable, "-W", "error", "-c", script],
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (0, "written to report.html\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "report written to report.html\n", "")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "<img" not in text
     assert text.count("made without Matplotlib") == 3

@@ -112,8 +112,8 @@ class LossGeometry:
         """
         if self.holder is None:
             return ()
-        found: Any = (self.holder,) if isinstance(self.holder, Holder) else self.holder
-        return tuple(found)
+        pairs: Any = (self.holder,) if isinstance(self.holder, Holder) else self.holder
+        return tuple(pairs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the constants that were given, JSON-ready (an infinite constant is left out)."""
@@ -134,10 +134,10 @@ class LossGeometry:
         return described
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> LossGeometry:
+    def from_dict(cls, document: dict[str, Any]) -> LossGeometry:
         """Read what :meth:`to_dict` wrote."""
         try:
-            return cls(**{"lipschitz": math.inf, **found})
+            return cls(**{"lipschitz": math.inf, **document})
         except TypeError as error:
             raise InvalidInput(f"loss: {error}") from None
 
@@ -152,12 +152,12 @@ def _holders(value: object) -> Holder | tuple[Holder, ...]:
     """Read one pair, or several of different exponents."""
     if not isinstance(value, tuple | list) or not any(isinstance(v, tuple | list) for v in value):
         return _holder(value)
-    found = tuple(sorted(_holder(pair) for pair in value))
-    if len({pair.exponent for pair in found}) < len(found):
+    pairs = tuple(sorted(_holder(pair) for pair in value))
+    if len({pair.exponent for pair in pairs}) < len(pairs):
         raise InvalidInput(
-            f"state one holder constant for each exponent; got {[tuple(pair) for pair in found]}"
+            f"state one holder constant for each exponent; got {[tuple(pair) for pair in pairs]}"
         )
-    return found if len(found) > 1 else found[0]
+    return pairs if len(pairs) > 1 else pairs[0]
 
 
 def _holder(value: object) -> Holder:
@@ -297,16 +297,16 @@ class Body:
 Domain = Ball | Box | Body
 
 
-def domain_from_dict(found: dict[str, Any]) -> Domain:
+def domain_from_dict(document: dict[str, Any]) -> Domain:
     """Read what a domain's ``to_dict`` wrote."""
-    match found:
+    match document:
         case {"kind": "ball", "radius": radius}:
             return Ball(radius)
         case {"kind": "box", "lower": lower, "upper": upper}:
             return Box(lower, upper)
         case {"kind": "body", "diameter": diameter}:
             return Body(diameter)
-    raise InvalidInput(f"unknown domain {found!r}; known kinds are ball, box and body")
+    raise InvalidInput(f"unknown domain {document!r}; known kinds are ball, box and body")
 
 
 def _corner(name: str, value: object) -> tuple[float, ...]:

@@ -150,11 +150,11 @@ def release_of(stated: object) -> Release:
     return _NAMED[checks.choice("release", stated, tuple(_NAMED))]
 
 
-def _checkpoints(found: dict[str, Any]) -> Checkpoints:
-    stated = dict(found)
+def _checkpoints(document: dict[str, Any]) -> Checkpoints:
+    stated = dict(document)
     known = stated.pop("kind", None) == Checkpoints.name
     if not known or not set(stated) <= {"every", "at", "last"}:
-        raise InvalidInput(f"a release is a name or checkpoints; got {found!r}")
+        raise InvalidInput(f"a release is a name or checkpoints; got {document!r}")
     return Checkpoints(**stated)
 
 

@@ -443,9 +443,9 @@ def ProjectedLangevin(  # noqa: D417 (the shared options are added)
     )
 
 
-def run_from_dict(found: dict[str, Any]) -> Run:
+def run_from_dict(document: dict[str, Any]) -> Run:
     """Read what :meth:`Run.to_dict` wrote."""
-    arguments = dict(found)
+    arguments = dict(document)
     kind = arguments.pop("algorithm", None)
     if kind not in CONSTRUCTORS:
         raise InvalidInput(f"unknown algorithm {kind!r}; known are {', '.join(CONSTRUCTORS)}")
@@ -475,17 +475,17 @@ def _per_step(name: str, stated: Stated | None) -> PerStep | None:
 
 def _noise(*stated: Stated | None) -> Given[PerStep]:
     """Read the noise, stated in one of the conventions."""
-    found = [
+    noises = [
         Given(name, per_step(name, value))
         for name, value in zip(NOISE_CONVENTIONS, stated, strict=True)
         if value is not None
     ]
-    if len(found) != 1:
-        names = " and ".join(given.name for given in found) or "none"
+    if len(noises) != 1:
+        names = " and ".join(given.name for given in noises) or "none"
         raise InvalidInput(
             f"state the noise once: exactly one of {', '.join(NOISE_CONVENTIONS)}; got {names}"
         )
-    return found[0]
+    return noises[0]
 
 
 def _duration(steps: int | None, epochs: float | None) -> Given[float]:

@@ -91,8 +91,8 @@ def search_adversary(
     >>> from dplateau.algorithms import LossGeometry, OnePassSGD
     >>> run = OnePassSGD(n=600, batch_size=50, learning_rate=0.5, noise_std=0.02, release="last",
     ...                  loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=2.0))
-    >>> found = search_adversary(run, 1e-5, effort="quick")
-    >>> round(found.epsilon, 1), round(found.problem.pull, 1)
+    >>> proven = search_adversary(run, 1e-5, effort="quick")
+    >>> round(proven.epsilon, 1), round(proven.problem.pull, 1)
     (4.4, 1.0)
     """
     if effort not in BUDGETS:

@@ -151,13 +151,13 @@ def inclusion_to_dict(inclusion: Inclusion) -> dict[str, Any]:
     return {"kind": type(inclusion).__name__.lower(), **asdict(inclusion)}
 
 
-def inclusion_from_dict(found: dict[str, Any]) -> Inclusion:
+def inclusion_from_dict(document: dict[str, Any]) -> Inclusion:
     """Read what :func:`inclusion_to_dict` wrote.
 
     >>> inclusion_from_dict({"kind": "bernoulli", "rate": 0.25})
     Bernoulli(rate=0.25)
     """
-    fields = dict(found)
+    fields = dict(document)
     kind = fields.pop("kind", None)
     if kind not in _KINDS:
         raise InvalidInput(f"unknown inclusion {kind!r}; known are {', '.join(_KINDS)}")

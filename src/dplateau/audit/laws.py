@@ -234,7 +234,7 @@ def best_half_line(
             at = int(np.argmax(scores))
             event = HalfLine(order, direction, float(present.points[at]))
             candidates.append((float(scores[at]), event))
-    return max(candidates, key=lambda found: found[0])
+    return max(candidates, key=lambda candidate: candidate[0])
 
 
 def epsilon_from_brackets(present: TailBracket, absent: TailBracket, delta: float) -> float:
@@ -262,8 +262,8 @@ def search_half_lines(present: Law, absent: Law, score: Score) -> tuple[float, H
             break
         center = best[1].threshold
         points = np.linspace(max(low, center - gap), min(high, center + gap), _FINE)
-        found = best_half_line(present.tail(points), absent.tail(points), score)
-        best = max(best, found, key=lambda pair: pair[0])
+        finer = best_half_line(present.tail(points), absent.tail(points), score)
+        best = max(best, finer, key=lambda pair: pair[0])
         gap = 2 * gap / (_FINE - 1)
     return best
 

@@ -101,7 +101,7 @@ def lower_bound(
     2.5406
     """
     problems = problems_of(run, delta, limit_drift=limit_drift, position=position)
-    best = max((lower_epsilon(p, delta) for p in problems), key=lambda found: found.epsilon)
+    best = max((lower_epsilon(p, delta) for p in problems), key=lambda proven: proven.epsilon)
     return replace(best, epsilon=best.epsilon * (1 - rounding(best.problem)))
 
 

@@ -158,7 +158,7 @@ def _fresh_seed() -> int:
 def _gdp_estimate(points: tuple[ThresholdResult, ...], tested: int) -> float:
     from scipy.special import ndtri
 
-    point = min(points, key=lambda found: abs(found.hits_data + found.hits_neighbor - tested))
+    point = min(points, key=lambda result: abs(result.hits_data + result.hits_neighbor - tested))
     rates = (np.array([point.hits_data, point.hits_neighbor]) + 0.5) / (tested + 1)
     return float(max(0.0, ndtri(rates[0]) - ndtri(rates[1])))
 

@@ -73,20 +73,20 @@ def outputs_of(
     finished calls, which are not made again.
     """
     calls = plan.calls()
-    found: dict[Call, FloatArray] = {}
+    finished: dict[Call, FloatArray] = {}
     with ExitStack() as stack:
         advance = stack.enter_context(counting("runs", 2 * plan.runs, progress))
         write: Callable[[Call, FloatArray], None] = _nowhere
         if state is not None:
-            found, write = _on_file(state, plan, stack)
-            advance(sum(call.runs for call in found))
-        left = [call for call in calls if call not in found]
+            finished, write = _on_file(state, plan, stack)
+            advance(sum(call.runs for call in finished))
+        left = [call for call in calls if call not in finished]
         for place, rows in in_processes(plan.outputs, left, jobs):
             call = left[place]
-            found[call] = rows
+            finished[call] = rows
             write(call, rows)
             advance(call.runs)
-    outputs = [_stacked([found[call] for call in calls if call.side == side]) for side in (0, 1)]
+    outputs = [_stacked([finished[call] for call in calls if call.side == side]) for side in (0, 1)]
     if outputs[0].shape[1] != outputs[1].shape[1]:
         raise InvalidInput(
             f"the trainer returned {outputs[0].shape[1]} numbers on the data and "
@@ -111,7 +111,7 @@ def _on_file(
 ) -> tuple[dict[Call, FloatArray], Callable[[Call, FloatArray], None]]:
     """Return the finished calls, and what adds one more as a line of its own."""
     header = {"seed": plan.seed, "runs": plan.runs, "at_once": plan.at_once}
-    found: dict[Call, FloatArray] = {}
+    finished: dict[Call, FloatArray] = {}
     kept = [json.dumps(header)]
     if path.is_file():
         if _header(path) != header:
@@ -123,7 +123,7 @@ def _on_file(
             # A line that was cut off is dropped.
             with suppress(json.JSONDecodeError):
                 record = json.loads(line)
-                found[Call(*record["call"])] = np.array(record["rows"], dtype=np.float64)
+                finished[Call(*record["call"])] = np.array(record["rows"], dtype=np.float64)
                 kept.append(line)
     path.write_text("\n".join([*kept, ""]), encoding="utf-8")
     file = stack.enter_context(path.open("a", encoding="utf-8"))
@@ -132,14 +132,14 @@ def _on_file(
         file.write(json.dumps({"call": call, "rows": rows.tolist()}) + "\n")
         file.flush()
 
-    return found, write
+    return finished, write
 
 
 def _header(path: Path) -> Mapping[str, Any]:
     with path.open(encoding="utf-8") as file, suppress(json.JSONDecodeError, UnicodeDecodeError):
-        found = json.loads(file.readline())
-        if isinstance(found, dict):
-            return found
+        header = json.loads(file.readline())
+        if isinstance(header, dict):
+            return header
     return {}
 
 
@@ -164,19 +164,19 @@ def _takes_one_argument(train: Trainer) -> bool:
 def _rows(raw: Any, count: int, first: int) -> FloatArray:
     """Return outputs as ``count`` rows of finite numbers."""
     try:
-        found = np.asarray(raw, dtype=np.float64)
+        outputs = np.asarray(raw, dtype=np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(
             f"the trainer must return numbers; run {first} returned {type(raw).__name__}"
         ) from None
-    if count > 1 and (found.ndim == 0 or len(found) != count):
+    if count > 1 and (outputs.ndim == 0 or len(outputs) != count):
         raise InvalidInput(
             f"with at_once the trainer must return one row per run: {count} rows were asked for, "
-            f"the shape is {found.shape}"
+            f"the shape is {outputs.shape}"
         )
-    if found.size == 0:
+    if outputs.size == 0:
         raise InvalidInput(f"the trainer returned nothing in run {first}")
-    rows = found.reshape(count, -1)
+    rows = outputs.reshape(count, -1)
     if not np.all(np.isfinite(rows)):
         bad = first + int(np.argmin(np.all(np.isfinite(rows), axis=1)))
         raise InvalidInput(f"the trainer returned a number that is not finite in run {bad}")

@@ -226,11 +226,11 @@ class WalkProblem:
         return described
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> WalkProblem:
+    def from_dict(cls, document: dict[str, Any]) -> WalkProblem:
         """Read what :meth:`to_dict` wrote."""
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
-            for name, value in found.items()
+            for name, value in document.items()
         }
         for name in ("inclusion", "pull_when"):
             if isinstance(values.get(name), dict):
@@ -296,8 +296,8 @@ def lower_epsilon(problem: WalkProblem, delta: float) -> LowerBound:
         epsilon = gaussian_epsilon_below(mu, delta)
         event = _gaussian_event(problem, mu, epsilon)
         return LowerBound(epsilon=epsilon, delta=delta, problem=problem, event=event)
-    found, event = _search(problem, score)
-    return LowerBound(epsilon=max(0.0, found), delta=delta, problem=problem, event=event)
+    proven, event = _search(problem, score)
+    return LowerBound(epsilon=max(0.0, proven), delta=delta, problem=problem, event=event)
 
 
 def lower_delta(problem: WalkProblem, epsilon: float) -> LowerBound:
@@ -308,8 +308,8 @@ def lower_delta(problem: WalkProblem, epsilon: float) -> LowerBound:
         delta = gaussian_delta_below(epsilon, mu)
         event = _gaussian_event(problem, mu, epsilon)
         return LowerBound(epsilon=epsilon, delta=delta, problem=problem, event=event)
-    found, event = _search(problem, score)
-    return LowerBound(epsilon=epsilon, delta=max(0.0, found), problem=problem, event=event)
+    proven, event = _search(problem, score)
+    return LowerBound(epsilon=epsilon, delta=max(0.0, proven), problem=problem, event=event)
 
 
 def _search(problem: WalkProblem, score: Score) -> tuple[float, HalfLine | None]:

@@ -424,5 +424,4 @@ def _level_of_lag(blocks: list[list[int]], last_steps: int, levels: int) -> IntA
     inside = np.all((places >= 0) & (places < levels) & (counts >= 1))
     if int(counts.sum()) != last_steps or not inside:
         raise InvalidInput(f"a plan must give each of {last_steps} steps one of its levels")
-    found: IntArray = np.repeat(places, counts)[::-1]
-    return found
+    return np.repeat(places, counts)[::-1]

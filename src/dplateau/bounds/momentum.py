@@ -228,8 +228,8 @@ class Momentum(Bound):
                 "own_blocks": own,
             }
 
-        def epsilon(found: Witness) -> float:
-            return coarse(self.curve(run, found)).epsilon(delta)
+        def epsilon(witness: Witness) -> float:
+            return coarse(self.curve(run, witness)).epsilon(delta)
 
         norm, contraction = known[len(known) // 2]
         own = _cheapest_own(

@@ -145,8 +145,8 @@ def calibrate(
     --------
     >>> from dplateau import NoisyGD
     >>> run = NoisyGD(n=100, steps=10, noise_multiplier=1.0, release="all")
-    >>> found = calibrate(run, epsilon=1.0, delta=1e-5)
-    >>> found.certificate.claimed_epsilon <= 1.0
+    >>> calibration = calibrate(run, epsilon=1.0, delta=1e-5)
+    >>> calibration.certificate.claimed_epsilon <= 1.0
     True
     """
     target = checks.positive("epsilon", epsilon)

@@ -230,9 +230,9 @@ class Certificate(Claimed):
         return cls.from_dict(from_text(text, CERTIFICATE))
 
     @classmethod
-    def from_dict(cls, found: Any) -> Certificate:
+    def from_dict(cls, document: Any) -> Certificate:
         """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(found, CERTIFICATE)
+        content, stamp = open_sealed(document, CERTIFICATE)
         return cls(
             **claim_fields(content, CERTIFICATE),
             run=run_from_dict(_typed(content, "run", dict)),

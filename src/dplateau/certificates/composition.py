@@ -104,9 +104,9 @@ class ForeignPart:
         return cls.from_dict(from_text(text, FOREIGN))
 
     @classmethod
-    def from_dict(cls, found: Any) -> ForeignPart:
+    def from_dict(cls, document: Any) -> ForeignPart:
         """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(found, FOREIGN)
+        content, stamp = open_sealed(document, FOREIGN)
         name, unit = content["name"], content["unit"]
         if not isinstance(name, str) or not isinstance(unit, str):
             raise InvalidInput("not a foreign part: it needs a name and a unit")
@@ -219,13 +219,13 @@ def law_to_dict(curve: PrivacyCurve) -> dict[str, Any]:
     return {"kind": "pairs"}
 
 
-def law_from_dict(found: Any) -> GaussianCurve | TabulatedCurve:
+def law_from_dict(document: Any) -> GaussianCurve | TabulatedCurve:
     """Read a Gaussian law or a table."""
     try:
-        if found["kind"] == "gaussian":
-            return GaussianCurve(checks.nonnegative("mu", found["mu"]))
-        if found["kind"] == "table":
-            columns = [tuple(map(float, found[name])) for name in ("epsilons", "deltas")]
+        if document["kind"] == "gaussian":
+            return GaussianCurve(checks.nonnegative("mu", document["mu"]))
+        if document["kind"] == "table":
+            columns = [tuple(map(float, document[name])) for name in ("epsilons", "deltas")]
             if all(math.isfinite(value) for column in columns for value in column):
                 return TabulatedCurve(TablePair(*columns))
     except (KeyError, TypeError, ValueError):
@@ -326,9 +326,9 @@ class Composition(Claimed):
         return cls.from_dict(from_text(text, COMPOSITION))
 
     @classmethod
-    def from_dict(cls, found: Any) -> Composition:
+    def from_dict(cls, document: Any) -> Composition:
         """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(found, COMPOSITION)
+        content, stamp = open_sealed(document, COMPOSITION)
         items = content["parts"]
         if not isinstance(items, list) or not items:
             raise InvalidInput("not a whole composition: it has no parts")
@@ -483,11 +483,13 @@ def _entry_from_dict(item: Any) -> Entry:
     return Entry(part, count, law_from_dict(law))
 
 
-def _part_from_dict(found: dict[str, Any]) -> Part:
-    kind = found.get("kind")
+def _part_from_dict(document: dict[str, Any]) -> Part:
+    kind = document.get("kind")
     if kind == CERTIFICATE.name:
-        return Certificate.from_dict(found)
-    return ForeignPart.from_dict(found) if kind == FOREIGN.name else Composition.from_dict(found)
+        return Certificate.from_dict(document)
+    return (
+        ForeignPart.from_dict(document) if kind == FOREIGN.name else Composition.from_dict(document)
+    )
 
 
 def _without_claim(part: Part, reason: str) -> Part:

@@ -80,8 +80,8 @@ def per_record(run: Run, delta: float, *, most_positions: int = 200) -> RecordEp
     >>> from dplateau import LossGeometry, OnePassSGD
     >>> loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0)
     >>> run = OnePassSGD(n=40, learning_rate=0.5, noise_std=2.0, loss=loss, release="last")
-    >>> found = per_record(run, delta=1e-5)
-    >>> bool(found.epsilons[0] < found.epsilons[-1])
+    >>> records = per_record(run, delta=1e-5)
+    >>> bool(records.epsilons[0] < records.epsilons[-1])
     True
     """
     level = checks.probability("delta", delta)

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from dplateau.certificates import Certificate
     from dplateau.verify import Verification
 
-EXAMPLE = (
+app = typer.Typer()
+
+_EXAMPLE = (
     "Example: `dplateau audit certificate.json --trainer my_training:train --runs 4000 --seed 1`"
 )
 _PANEL = "Auditing a trainer"
@@ -41,6 +43,7 @@ class Effort(StrEnum):
     THOROUGH = "thorough"
 
 
+@app.command(name="audit", epilog=_EXAMPLE)
 @takes_run_or_file
 def audit_command(
     run: Run | Path,

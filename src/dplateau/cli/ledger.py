@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import json as json_text
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +11,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_without_noise, whole_option
+from dplateau.cli.options import (
+    CLAIM_PANEL,
+    Certified,
+    Json,
+    Neighbors,
+    RecordsPerPerson,
+    print_json,
+    takes_run_without_noise,
+    tell_written,
+)
+from dplateau.cli.papers import part_in
 from dplateau.errors import InvalidInput, LedgerBroken, SpendRefused
-from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.files import write_whole
 from dplateau.ground.shown import rounded_down, rounded_up
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
-    from dplateau.certificates import Certificate, Composition
     from dplateau.ledger import Entry, Statement
 
 app = typer.Typer(
@@ -31,9 +39,6 @@ app = typer.Typer(
 )
 
 LedgerFile = Annotated[Path, typer.Argument(help="The ledger.", show_default=False)]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print JSON, not tables.", rich_help_panel=OUTPUT_PANEL)
-]
 Name = Annotated[str | None, typer.Option(help="What the release is, in your own words.")]
 Several = list[Path]
 
@@ -60,15 +65,8 @@ def init(
         float, typer.Option(help="What all may cost together.", rich_help_panel=CLAIM_PANEL)
     ],
     delta: Annotated[float, typer.Option(help="Failure probability.", rich_help_panel=CLAIM_PANEL)],
-    neighbors: Annotated[
-        str, typer.Option(help="add-remove or replace.", rich_help_panel=CLAIM_PANEL)
-    ] = "add-remove",
-    max_records_per_person: Annotated[
-        int,
-        whole_option(
-            "--max-records-per-person", help="Most records of one person.", panel=CLAIM_PANEL
-        ),
-    ] = 1,
+    neighbors: Neighbors = "add-remove",
+    max_records_per_person: RecordsPerPerson = 1,
     planned: Annotated[
         Several | None,
         typer.Option(help="Certificate of a release fixed in advance (repeatable)."),
@@ -165,10 +163,7 @@ def show(
 def plan_next(
     run: Run,
     ledger: LedgerFile,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", help="Write its certificate here.", rich_help_panel=OUTPUT_PANEL),
-    ] = None,
+    output: Certified = None,
     json: Json = False,
 ) -> None:
     """Find the smallest noise with which a run still fits into what is left."""
@@ -179,13 +174,12 @@ def plan_next(
         write_whole(output, found.certificate.to_json())
     if json:
         answer = {"varied": found.varied, "value": found.value}
-        _print_json({**answer, "certificate": found.certificate.to_dict()})
+        print_json({**answer, "certificate": found.certificate.to_dict()})
         return
     from dplateau.cli.show import show_calibration
 
     show_calibration(found)
-    if output is not None:
-        typer.echo(f"certificate written to {output}")
+    tell_written("certificate", output)
 
 
 def _file_first(command: Callable[..., None]) -> Callable[..., None]:
@@ -203,27 +197,9 @@ app.command(
 )(_file_first(plan_next))
 
 
-def part_in(path: Path) -> Certificate | Composition:
-    """Return the certificate or composition in a file."""
-    from dplateau.certificates import Certificate, Composition
-    from dplateau.ground.sealed import CERTIFICATE, COMPOSITION
-    from dplateau.verify import read_certificate
-
-    found = read_certificate(read_text(path))
-    if found["kind"] == CERTIFICATE.name:
-        return Certificate.from_dict(found)
-    if found["kind"] == COMPOSITION.name:
-        return Composition.from_dict(found)
-    raise InvalidInput(f"{path} certifies how fast a chain mixes, which costs no privacy")
-
-
-def _print_json(found: dict[str, Any]) -> None:
-    typer.echo(json_text.dumps(found, indent=2, allow_nan=False))
-
-
 def _paid(entry: Entry, statement: Statement, json: bool) -> None:
     if json:
-        _print_json({"entry": entry.to_dict(), "head": statement.head})
+        print_json({"entry": entry.to_dict(), "head": statement.head})
         return
     cost = _cost(entry, statement)
     typer.echo(f"spent on {entry.name}: {cost}; {_percent(entry.left)} of the budget is left")
@@ -232,7 +208,7 @@ def _paid(entry: Entry, statement: Statement, json: bool) -> None:
 
 def _report(statement: Statement, json: bool) -> None:
     if json:
-        _print_json(statement.to_dict())
+        print_json(statement.to_dict())
         return
     from rich.markup import escape
     from rich.table import Table

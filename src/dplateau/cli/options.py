@@ -1,9 +1,10 @@
-"""The options that describe a run, written once and shared by every command that takes one."""
+"""The options that commands share: those that describe a run, and what is written where."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import json as json_text
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -86,6 +87,11 @@ def real_option(*names: str, help: str, panel: str | None = None) -> Any:
     )
 
 
+def output_option(*names: str, help: str) -> Any:
+    """Declare an option that says what is printed, or written where."""
+    return typer.Option(*names, help=help, rich_help_panel=OUTPUT_PANEL)
+
+
 _SAMPLED = (Algorithm.SGD, Algorithm.CYCLIC)
 _BATCHED = (*_SAMPLED, Algorithm.ONE_PASS)
 _NOISY = (Algorithm.GD, *_BATCHED)
@@ -162,27 +168,72 @@ FLAGS: dict[str, Flag] = {
         int, "Most records of one person; the claim holds for all of them (1).", CLAIM_PANEL
     ),
 }
+# What several commands take beside a run.
+Delta = Annotated[float, real_option("--delta", help="Failure probability.", panel=NEEDED_PANEL)]
+Epsilon = Annotated[
+    float, real_option("--epsilon", help="The epsilon to meet.", panel=NEEDED_PANEL)
+]
+Neighbors = Annotated[str, typer.Option(help="add-remove or replace.", rich_help_panel=CLAIM_PANEL)]
+RecordsPerPerson = Annotated[
+    int,
+    whole_option("--max-records-per-person", help="Most records of one person.", panel=CLAIM_PANEL),
+]
+Json = Annotated[bool, output_option("--json", help="Print JSON, not text.")]
+Certified = Annotated[
+    Path | None, output_option("-o", "--output", help="Write the certificate here.")
+]
+Picture = Annotated[
+    Path | None, output_option("-o", "--output", help="Draw here: .png, .svg or .pdf.")
+]
+Csv = Annotated[Path | None, output_option("--csv", help="Write the numbers here.")]
+
+
+def print_json(found: Any) -> None:
+    """Print JSON-ready data."""
+    typer.echo(json_text.dumps(found, indent=2, allow_nan=False))
+
+
+def tell_written(what: str, *paths: Path | None) -> None:
+    """Say which files were written."""
+    for path in paths:
+        if path is not None:
+            typer.echo(f"{what} written to {path}")
+
+
+def check_outputs(picture: Path | None, *others: Path | None) -> None:
+    """Refuse what could not be drawn or written, before anything is computed."""
+    from dplateau.plots.canvas import checked_suffix, require_matplotlib
+
+    if picture is not None:
+        checked_suffix(picture)
+        require_matplotlib()
+        if picture in others:
+            raise InvalidInput(f"picture and numbers cannot both go to {picture}")
+    for path in (picture, *others):
+        if path is not None and not path.parent.is_dir():
+            raise InvalidInput(f"cannot write {path}: there is no folder {path.parent}")
+
+
 NOISES = ("noise_multiplier", "noise_std", "iterate_std")
 _WORDS = ("sampling", "order", "momentum_kind", "noise_kind", "neighbors", "release")
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a run, and call it with the run as its first argument."""
-    return _with_run_options(command, Annotated[Algorithm, typer.Argument()], build_run)
+    return with_options(command, build_run, first=Annotated[Algorithm, typer.Argument()])
 
 
 def takes_run_without_noise(command: Callable[..., None]) -> Callable[..., None]:
     """Do the same for a command that looks for the noise: it needs none to start from."""
-    argument = Annotated[Algorithm, typer.Argument()]
-    return _with_run_options(command, argument, build_run, needs_noise=False)
+    first = Annotated[Algorithm, typer.Argument()]
+    return with_options(command, build_run, first=first, needs_noise=False)
 
 
 def takes_run_or_file(command: Callable[..., None]) -> Callable[..., None]:
     """Do the same, but let the path of a file stand in place of algorithm and options."""
     what = "A certificate, as JSON, or an algorithm (gd, sgd, cyclic, one-pass, langevin)."
-    return _with_run_options(
-        command, Annotated[str, typer.Argument(help=what, show_default=False)], _run_or_path
-    )
+    first = Annotated[str, typer.Argument(help=what, show_default=False)]
+    return with_options(command, _run_or_path, first=first)
 
 
 def _run_or_path(word: str, stated: dict[str, Any]) -> Run | Path:
@@ -197,30 +248,31 @@ def _run_or_path(word: str, stated: dict[str, Any]) -> Run | Path:
     return Path(word)
 
 
-def _with_run_options(
+def with_options(
     command: Callable[..., None],
-    first: Any,
-    build: Callable[[Any, dict[str, Any]], Any],
+    build: Callable[..., Any],
     *,
+    first: Any = None,
+    names: Sequence[str] = tuple(FLAGS),
     needs_noise: bool = True,
 ) -> Callable[..., None]:
-    """Call the command with what ``build`` makes of the first word and the options of a run."""
+    """Call the command with what ``build`` makes of the first word, if any, and these options."""
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "run"]
     hints = get_type_hints(command, localns={"Run": Any}, include_extras=True)
-    word = _parameter("algorithm", first, inspect.Parameter.empty)
-    flags = [_parameter(name, _option(name, flag), None) for name, flag in FLAGS.items()]
-    mine = [_parameter(p.name, hints[p.name], p.default) for p in own]
+    word = [] if first is None else [_parameter("algorithm", first, inspect.Parameter.empty)]
+    flags = [_parameter(name, _option(name, FLAGS[name]), None) for name in names]
+    shown = [*word, *flags, *(_parameter(p.name, hints[p.name], p.default) for p in own)]
 
     @wraps(command)
     def called(**values: Any) -> None:
-        stated = {name: values.pop(name) for name in FLAGS}
-        algorithm = values.pop("algorithm")
+        stated = {name: values.pop(name) for name in names}
+        words = [values.pop(one.name) for one in word]
         if not needs_noise and values.get("vary", "noise") == "noise":
-            stated = _with_some_noise(algorithm, stated)
-        command(build(algorithm, stated), **values)
+            stated = _with_some_noise(words[0], stated)
+        command(build(*words, stated), **values)
 
-    called.__dict__["__signature__"] = inspect.Signature([word, *flags, *mine])
-    called.__annotations__ = {p.name: p.annotation for p in (word, *flags, *mine)}
+    called.__dict__["__signature__"] = inspect.Signature(shown)
+    called.__annotations__ = {p.name: p.annotation for p in shown}
     return called
 
 
@@ -270,9 +322,9 @@ def build_run(algorithm: Algorithm, stated: dict[str, Any]) -> Run:
             given[name] = given[name].replace("-", "_")
     if "release" in given:
         given["release"] = _release(given)
-    inner = (*_LOSS_FLAGS, *_CHECKPOINT_FLAGS, "diameter", "radius")
+    inner = (*LOSS_FLAGS, *_CHECKPOINT_FLAGS, "diameter", "radius")
     arguments = {name: value for name, value in given.items() if name not in inner}
-    arguments |= {"loss": _loss(given), "domain": _domain(given)}
+    arguments |= {"loss": loss_of(given), "domain": domain_of(given)}
     if "max_records_per_person" in arguments:
         arguments["group_size"] = arguments.pop("max_records_per_person")
     return _describing(algorithm)(**arguments)
@@ -318,7 +370,7 @@ def _describing(algorithm: Algorithm) -> Callable[..., Run]:
 
 
 _CHECKPOINT_FLAGS = ("every", "at", "last_iterates")
-_LOSS_FLAGS = (
+LOSS_FLAGS = (
     "lipschitz",
     "smoothness",
     "strong_convexity",
@@ -331,10 +383,11 @@ _LOSS_FLAGS = (
 )
 
 
-def _loss(given: dict[str, Any]) -> LossGeometry | None:
+def loss_of(given: dict[str, Any]) -> LossGeometry | None:
+    """Return the constants of the loss that the options state."""
     from dplateau.algorithms import LossGeometry
 
-    stated = {name: given[name] for name in _LOSS_FLAGS if name in given}
+    stated = {name: given[name] for name in LOSS_FLAGS if name in given}
     if not stated:
         return None
     stated.setdefault("convex", not stated.get("saddle", False))
@@ -353,7 +406,8 @@ def _loss(given: dict[str, Any]) -> LossGeometry | None:
     return LossGeometry(**stated)
 
 
-def _domain(given: dict[str, Any]) -> Domain | None:
+def domain_of(given: dict[str, Any]) -> Domain | None:
+    """Return the domain that the options state."""
     from dplateau.algorithms import Ball, Body
 
     if "diameter" in given and "radius" in given:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dplateau.cli.ledger import refusals_are_verdicts
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, whole_option
+from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, print_json, whole_option
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_text, write_whole
 from dplateau.ground.shown import counted
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
     from dplateau.estimators.scoring import Evaluation
     from dplateau.tables import Release, Schema, Table, TableFiles
 
-TRAIN_EXAMPLE = (
+app = typer.Typer()
+
+_TRAIN = (
     "Example: `dplateau train adult.csv --target income --epsilon 1 --classes '<=50K,>50K' "
     "--bounds age=17:90 --bounds hours=1:99`"
-)
-PREDICT_EXAMPLE = "Example: `dplateau predict model.json new.csv -o predictions.csv`"
-SCHEMA_EXAMPLE = (
-    "Example: `dplateau schema adult.csv --target income`, then edit the file it writes"
 )
 _KNOWN = "What is publicly known"
 _FIT = "Training"
@@ -49,6 +46,7 @@ Separator = Annotated[
 Decimal = Annotated[str, typer.Option(help="Decimal point of a CSV.", rich_help_panel=_FILE)]
 
 
+@app.command(name="train", epilog=_TRAIN)
 @refusals_are_verdicts
 def train_command(
     data: Annotated[
@@ -303,7 +301,7 @@ def train_command(
     for warning in release.warnings:
         sys.stderr.write(f"dplateau: warning: {' '.join(warning.split())}\n")
     if json:
-        print(json_text.dumps(_summary(release, output, public_score), indent=2))
+        print_json(_summary(release, output, public_score))
     else:
         print(report, end="")
         more = len(release.checkpoints)
@@ -311,6 +309,10 @@ def train_command(
         print(f"\nwritten to {output}: {', '.join(FILES)}{also}")
 
 
+@app.command(
+    name="predict",
+    epilog="Example: `dplateau predict model.json new.csv -o predictions.csv`",
+)
 def predict_command(
     model: Annotated[Path, typer.Argument(help="model.json of a training.")],
     data: Annotated[Path, typer.Argument(help="CSV or Parquet file with the same columns.")],
@@ -343,6 +345,10 @@ def predict_command(
     print(f"{counted(table.n_rows, 'prediction')} written to {output}")
 
 
+@app.command(
+    name="schema",
+    epilog="Example: `dplateau schema adult.csv --target income`, then edit the file it writes",
+)
 def schema_command(
     data: Annotated[Path, typer.Argument(help="CSV or Parquet file, or a folder of Parquet.")],
     target: Annotated[str, typer.Option("--target", help="Column to predict.")],

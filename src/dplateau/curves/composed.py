@@ -251,10 +251,10 @@ class LossCurve(PrivacyCurve):
         return _composed(self.parts, center, self.resolution)
 
 
-def next_target(found: float, target: float) -> float:
-    """Return the delta to center the next composition at, after ``found`` at the last one."""
+def next_target(last: float, target: float) -> float:
+    """Return the delta to center the next composition at, after ``last`` at the last one."""
     # Tails cut off at a share of the target hide whatever is smaller: then look much further down.
-    aim = found if found > 1e-4 * target else found * found
+    aim = last if last > 1e-4 * target else last * last
     # Powers of ten, so that nearby questions share their compositions.
     power = 10.0 ** math.floor(math.log10(max(aim, SMALLEST_TARGET)))
     return min(max(power, SMALLEST_TARGET), LARGEST_TARGET)

@@ -88,13 +88,13 @@ def _rows(curve: PrivacyCurve, delta: float) -> FloatArray:
     """Return where to read the curve: up to where what is left is lost without regret."""
     scout = np.r_[0.0, np.geomspace(1e-6, WIDEST_EPSILON, _SCOUTS)]
     # What holds at one epsilon holds at every larger one, whatever a loose curve says there.
-    found = np.minimum.accumulate(curve.deltas(scout, delta))
-    if not found[-1] < delta:
+    deltas = np.minimum.accumulate(curve.deltas(scout, delta))
+    if not deltas[-1] < delta:
         raise NotApplicable(
-            f"no table of this curve: its delta is {found[-1]:.3g} at epsilon "
+            f"no table of this curve: its delta is {deltas[-1]:.3g} at epsilon "
             f"{WIDEST_EPSILON:g}, which is not below {delta:.3g}"
         )
-    top = scout[int(np.argmax(found <= found[-1] * 1.001 + _TAIL_SHARE * delta))]
+    top = scout[int(np.argmax(deltas <= deltas[-1] * 1.001 + _TAIL_SHARE * delta))]
     even = np.linspace(0.0, top, _ROWS + 1)
     logs = np.log(np.maximum(np.minimum.accumulate(curve.deltas(even, delta)), 1e-300))
     levels = np.linspace(logs[0], logs[-1], _ROWS // 2)

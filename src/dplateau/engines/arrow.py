@@ -28,12 +28,12 @@ def row_groups(data: Any) -> list[tuple[Path, list[tuple[int, int]]]] | None:
     pyarrow, dataset, _ = _arrow()
     if isinstance(data, pyarrow.Table | dataset.Dataset):
         return None
-    found = []
+    files = []
     for path in _files(data):
         with _opened_file(path) as file:
             every = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-            found.append((path.resolve(), [(one.num_rows, one.total_byte_size) for one in every]))
-    return found
+            files.append((path.resolve(), [(one.num_rows, one.total_byte_size) for one in every]))
+    return files
 
 
 def table_rows(data: Any) -> int:
@@ -106,16 +106,16 @@ def _files(data: Any) -> list[Path]:
             "a table is a path, a list of paths, or an Arrow table or dataset; "
             f"got {type(data).__name__}"
         )
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         if not path.is_dir():
-            found.append(path)
+            files.append(path)
             continue
         below = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
         if not below:
             raise InvalidInput(f"there is no Parquet file in the folder {path}")
-        found += below
-    return found
+        files += below
+    return files
 
 
 def _known(names: list[str], schema: Any) -> list[str]:
@@ -148,8 +148,8 @@ def labels(column: Any, name: str) -> npt.NDArray[Any]:
         types.is_string(column.type) or types.is_large_string(column.type)
     ):
         return numbers(column, name)
-    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found
+    texts: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return texts
 
 
 def numbers(column: Any, name: str) -> npt.NDArray[Any]:
@@ -169,5 +169,5 @@ def numbers(column: Any, name: str) -> npt.NDArray[Any]:
         column = column.cast("int8")
     elif not (types.is_integer(kind) or types.is_floating(kind)):
         raise InvalidInput(f"column {name!r} holds {kind}, not numbers")
-    found: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return found if size is None else found.reshape(-1, size)
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values if size is None else values.reshape(-1, size)

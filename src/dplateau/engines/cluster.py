@@ -178,7 +178,7 @@ def shards_of(source: Source) -> list[Shard]:
         case Selected(source=inner):
             return list(_selected(source, shards_of(inner)))
         case TableSource():
-            found = [
+            loads = [
                 (n, _FromTable(replace(source, data=part)))
                 for part, n in _row_group_runs(source.data)
             ]
@@ -194,7 +194,7 @@ def shards_of(source: Source) -> list[Shard]:
             ]
         case ChunkSource():
             raise _no_files("an iterable of chunks")
-    return [Shard(i, n, load) for i, (n, load) in enumerate(found)]
+    return [Shard(i, n, load) for i, (n, load) in enumerate(loads)]
 
 
 def _selected(source: Selected, shards: list[Shard]) -> Iterator[Shard]:
@@ -382,15 +382,15 @@ class Worker:
     ) -> list[Any]:
         """Return what is wrong, or None, and then the sum over shards in pieces; keys by shard."""
         at = np.concatenate(weights).reshape(shape)
-        found = np.zeros(shape, dtype=np.int64)
+        total = np.zeros(shape, dtype=np.int64)
 
         def add() -> None:
             with np.errstate(all="ignore"):
                 for number, key in keys.items():
-                    np.add(found, self.shares[number].units(key, step, at), out=found)
+                    np.add(total, self.shares[number].units(key, step, at), out=total)
 
         trouble = _trouble(add)
-        return [trouble, *_pieces(found)]
+        return [trouble, *_pieces(total)]
 
 
 def _trouble(act: Callable[[], None]) -> str | None:
@@ -437,7 +437,7 @@ class Workers:
                 f"{weights.size}"
             )
         pieces = _pieces(np.asarray(weights, dtype=np.float64))
-        found = np.zeros(weights.size, dtype=np.int64)
+        total = np.zeros(weights.size, dtype=np.int64)
         missing = set(self.shards)
         while missing:
             self._place()
@@ -455,9 +455,9 @@ class Workers:
             for worker, numbers in asked.items():
                 answer = self._answer(worker, refs[worker])
                 if answer is not None:
-                    found += np.concatenate(answer[1:])
+                    total += np.concatenate(answer[1:])
                     missing -= set(numbers)
-        return found.reshape(weights.shape)
+        return total.reshape(weights.shape)
 
     def close(self) -> None:
         """End the workers, and the cluster if it was started here."""

@@ -157,7 +157,7 @@ class _GradientRecords(Records):
         batch = _picked(self.records, np.where(there, places, 0))
         failed = None
         try:
-            found = self.form.gradients(self.gradient_of(weights, batch))
+            gradients = self.form.gradients(self.gradient_of(weights, batch))
         except Exception as error:
             failed = type(error).__name__
         if failed is not None:
@@ -166,8 +166,8 @@ class _GradientRecords(Records):
                 f"the gradient function raised {failed} during the run; it answered for made-up "
                 "records, so look for values that it cannot take"
             )
-        found[~there] = 0.0
-        total: IntArray = self.ruler.units(cut(found, self.cut)).sum(axis=0)
+        gradients[~there] = 0.0
+        total: IntArray = self.ruler.units(cut(gradients, self.cut)).sum(axis=0)
         return total
 
 
@@ -217,9 +217,9 @@ class _Form:
         )
         return _rebuilt(self.start, values)
 
-    def gradients(self, found: Tree) -> FloatArray:
+    def gradients(self, given: Tree) -> FloatArray:
         """Return what the function gave as a matrix with a row for every record."""
-        leaves = [_numpy(leaf) for leaf in _leaves(found)]
+        leaves = [_numpy(leaf) for leaf in _leaves(given)]
         wanted = [(self.rows, *shape) for shape in self.shapes]
         got = [leaf.shape for leaf in leaves]
         if got != wanted:
@@ -247,8 +247,8 @@ def _rebuilt(tree: Tree, values: Iterator[Any]) -> Tree:
     """Return a tree of the same form with other arrays."""
     match tree:
         case dict():
-            found = {name: _rebuilt(tree[name], values) for name in sorted(tree)}
-            return {name: found[name] for name in tree}
+            rebuilt = {name: _rebuilt(tree[name], values) for name in sorted(tree)}
+            return {name: rebuilt[name] for name in tree}
         case tuple() if hasattr(tree, "_fields"):
             return type(tree)(*(_rebuilt(part, values) for part in tree))
         case tuple() | list():

@@ -129,11 +129,11 @@ def noise_std_of(run: Run) -> float:
 
 def _product(units: FloatArray) -> Any:
     """Return the sum of outer products of rows of whole numbers below 2^BITS, exactly."""
-    found = np.zeros((units.shape[1],) * 2, dtype=np.int64)
+    products = np.zeros((units.shape[1],) * 2, dtype=np.int64)
     for start in range(0, len(units), ROWS_IN_DOUBLES):
         rows = units[start : start + ROWS_IN_DOUBLES]
-        found += (rows.T @ rows).astype(np.int64)
-    return found
+        products += (rows.T @ rows).astype(np.int64)
+    return products
 
 
 def _symmetric_noise(p: int, randomness: Randomness) -> FloatArray:

@@ -86,23 +86,23 @@ class Randomness(ABC):
         """Return Laplace variates of variance 1 (scale 1 / sqrt(2))."""
         if self.safe_noise:
             first, second, third, fourth = self._tails(4 * count).reshape(4, count)
-            found = np.log(2 * first) * np.cos(2 * np.pi * second)
-            found += np.log(2 * third) * np.cos(2 * np.pi * fourth)
+            variates = np.log(2 * first) * np.cos(2 * np.pi * second)
+            variates += np.log(2 * third) * np.cos(2 * np.pi * fourth)
         else:
             words = self.words(count)
-            found = _signed(-np.log(2 * _tail(words)), words)
-        scaled: FloatArray = found * math.sqrt(0.5)
+            variates = _signed(-np.log(2 * _tail(words)), words)
+        scaled: FloatArray = variates * math.sqrt(0.5)
         return scaled
 
     def below(self, bound: int, count: int) -> IntArray:
         """Return uniform integers in [0, bound), without bias: words out of range are redrawn."""
         shift = np.uint64(64 - _bits(bound))
-        found = self.words(count) >> shift
-        found = found[found < bound]
-        while found.size < count:
-            more = self.words(count - found.size) >> shift
-            found = np.concatenate([found, more[more < bound]])
-        return found.astype(np.int64)
+        numbers = self.words(count) >> shift
+        numbers = numbers[numbers < bound]
+        while numbers.size < count:
+            more = self.words(count - numbers.size) >> shift
+            numbers = np.concatenate([numbers, more[more < bound]])
+        return numbers.astype(np.int64)
 
     def binomials(self, trials: int, probability: float, count: int) -> list[int]:
         """Return how many of ``trials`` independent coins show ``probability``, ``count`` times.
@@ -121,15 +121,15 @@ class Randomness(ABC):
         """
         if 2 * max(sizes) > n:
             return [self._large_subset(n, size) for size in sizes]
-        shift, found = 64 - _bits(n), 0
+        shift, finished = 64 - _bits(n), 0
         chosen: list[IntArray] = []
-        while found < len(sizes):
-            rest = np.array(sizes[found:], dtype=np.int64)
+        while finished < len(sizes):
+            rest = np.array(sizes[finished:], dtype=np.int64)
             # A set that the words do not suffice for is begun again: as likely for every set.
             words = self.words(_words_for(n, rest))
             flat, done = distinct_sets(words, shift, n, rest)
             chosen += np.split(flat, np.cumsum(rest[:done]))[:done]
-            found += done
+            finished += done
         return chosen
 
     def _large_subset(self, n: int, size: int) -> IntArray:
@@ -161,8 +161,8 @@ class Randomness(ABC):
         from scipy.special import ndtri
 
         words = self.words(4 * count if self.safe_noise else count)
-        found = _signed(-ndtri(_tail(words)), words)
-        return found.reshape(4, count).sum(axis=0) / 2 if self.safe_noise else found
+        variates = _signed(-ndtri(_tail(words)), words)
+        return variates.reshape(4, count).sum(axis=0) / 2 if self.safe_noise else variates
 
     def _tails(self, count: int) -> FloatArray:
         return _tail(self.words(count))
@@ -314,11 +314,11 @@ class Coins:
     def heads(self, start: int, stop: int) -> BoolArray:
         """Return how the coins of rows ``start`` ... ``stop`` - 1 fell."""
         first, size = start // COINS_AT_ONCE, COINS_AT_ONCE
-        found = [
+        drawn = [
             Keystream(self.key, 0, block).words(min(size, stop - block * size))
             for block in range(first, -(-stop // size))
         ]
-        words = np.concatenate([np.empty(0, dtype=np.uint64), *found])
+        words = np.concatenate([np.empty(0, dtype=np.uint64), *drawn])
         below: BoolArray = words[start - first * size :] < np.uint64(int(self.share * 2.0**64))
         return below
 

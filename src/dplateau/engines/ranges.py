@@ -94,8 +94,7 @@ def noisy_ranges(
 
 def _size(place: FloatArray) -> FloatArray:
     """Return the number at a place of the scale."""
-    found: FloatArray = UNIT * np.sinh(place)
-    return found
+    return np.asarray(UNIT * np.sinh(place))
 
 
 def _check_describes(run: Run, rows: int, columns: int) -> None:

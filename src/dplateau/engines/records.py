@@ -225,10 +225,10 @@ class ArrayRecords(Records):
             longest = terms.feature_norm * (1 + NORM_ROOM)
             known = (self.targets, longest, terms.shortest_clip, inner, *terms.form)
             tall = max(4 * kernels.LANES, COLUMN_TILE_BYTES // self._row_bytes)
-            found, fits = kernels.columns_gradient(self.features.T, *known, self.ruler.unit, tall)
+            units, fits = kernels.columns_gradient(self.features.T, *known, self.ruler.unit, tall)
             if not fits:
                 _check_norms(row_norms(self.features), terms.feature_norm)
-            return found
+            return units
         return self._sum(weights.astype(self.dtype), NO_ROWS, 0, self.n)
 
     def _on_all_processors(self, part: Callable[[int, int], IntArray], n: int) -> IntArray:
@@ -266,8 +266,8 @@ class ArrayRecords(Records):
         for part in blocks(stop - start, 1, ROWS_IN_PRODUCT):
             chosen: Rows = rows[part] if rows.size else slice(start + part.start, start + part.stop)
             block = self.features[chosen].astype(np.float64)
-            found = self.terms.unweighted.derivative(block @ weights, self.targets[chosen])
-            slopes = np.array(found, dtype=np.float64).reshape(block.shape[0], -1)
+            derivatives = self.terms.unweighted.derivative(block @ weights, self.targets[chosen])
+            slopes = np.array(derivatives, dtype=np.float64).reshape(block.shape[0], -1)
             limits = self.limits[chosen] if self.limits.size else self.limits
             kernels.shorten(slopes.T, limits, self.terms.most)
             if isinstance(self.loss, ClassWeighted):

@@ -192,7 +192,8 @@ def hold_out(
     Parameters
     ----------
     source
-        Where the records come from; it must be one that can be read again.
+        Where the records come from; it must be one that can be read again, and give its rows in the
+        same order on every pass: coins belong to places, and a row that moves may be in both parts.
     share
         The probability with which a row is held out.
     seed
@@ -208,7 +209,7 @@ def hold_out(
     >>> numbers = ArraySource(np.arange(1000.0)[:, None], np.arange(1000))
     >>> rest, held = hold_out(numbers, seed=1)
     >>> size_of(rest), size_of(held)
-    (902, 98)
+    (904, 96)
     """
     if not 0 < checks.probability("share", share) < 1:
         raise InvalidInput(f"share must lie between 0 and 1; got {share:g}")
@@ -277,10 +278,10 @@ def opened(source: Source) -> tuple[Source, Part]:
         first = next((part for part in source.chunks if _pair(part)[0].shape[0]), None)
         parts = () if first is None else (first,)
         source = replace(source, chunks=itertools.chain(parts, source.chunks))
-        found: Iterator[Chunk] = map(_slice, parts)
+        chunks: Iterator[Chunk] = map(_slice, parts)
     else:
-        found = chunks_of(source)
-    for chunk in found:
+        chunks = chunks_of(source)
+    for chunk in chunks:
         if chunk.n:
             return source, chunk.rows(slice(0, 1))
     raise InvalidInput("the source holds no records at all")
@@ -443,10 +444,10 @@ class _Columns:
 
     def rows(self, chosen: Rows) -> Part:
         targets = self.targets[chosen]
-        found = np.empty((len(self.columns), len(targets)), self.dtype)
+        features = np.empty((len(self.columns), len(targets)), self.dtype)
         for j, column in enumerate(self.columns):
-            found[j] = column[chosen]
-        return found.T, targets
+            features[j] = column[chosen]
+        return features.T, targets
 
 
 @dataclass(frozen=True, eq=False)

@@ -327,17 +327,17 @@ def _promises(
     said: LossGeometry, held: LossGeometry, diameter: float
 ) -> list[tuple[str, float, float]]:
     """Return (name, declared, true) of every constant that the run relies on; true <= declared."""
-    found = [
+    promises = [
         ("lipschitz", said.lipschitz, held.lipschitz),
         ("smoothness", said.smoothness, held.smoothness),
         ("strong_convexity", -said.strong_convexity, -held.strong_convexity),
     ]
-    found += [("holder constant", h, _holder_constant(held, p)) for p, h in said.holders]
+    promises += [("holder constant", h, _holder_constant(held, p)) for p, h in said.holders]
     if said.dissipativity is not None:
         # A convex loss has <...> >= 0, which is at least rate * distance^2 - offset on the domain.
         offset, rate = said.dissipativity
-        found.append(("dissipativity offset", offset, rate * diameter**2))
-    return found
+        promises.append(("dissipativity offset", offset, rate * diameter**2))
+    return promises
 
 
 def _holder_constant(held: LossGeometry, exponent: float) -> float:

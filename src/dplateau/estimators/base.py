@@ -259,8 +259,8 @@ class PrivateLinearModel(BaseEstimator):
             if chosen.ranges is not None:
                 low, high = self._ranges(chosen.ranges.run, data, unknown, randomness)
                 if columns is not None:
-                    found = columns.found(low[: len(unknown)], high[: len(unknown)])
-                    row_map = dataclasses.replace(row_map, columns=found)
+                    bounded = columns.bounded(low[: len(unknown)], high[: len(unknown)])
+                    row_map = dataclasses.replace(row_map, columns=bounded)
             training = data.training(row_map, task, slots, chosen, randomness)
             bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
             row_map = dataclasses.replace(row_map, whitening=training.whitening, bend=bend)
@@ -388,11 +388,11 @@ class PrivateLinearModel(BaseEstimator):
             return ArrayData(*self._validated(X, y), exact=self.n_public is None)
         ordered = isinstance(self.algorithm, Run) and _is_ordered(self.algorithm)
         engine = engine_of(self.engine)
-        found = source_data(source, self.n_public, self.scratch, engine, ordered=ordered)
-        self.n_features_in_ = found.width
-        if (names := names_of(found.source)) is not None:
+        data = source_data(source, self.n_public, self.scratch, engine, ordered=ordered)
+        self.n_features_in_ = data.width
+        if (names := names_of(data.source)) is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        return found
+        return data
 
     @abstractmethod
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:

@@ -34,7 +34,7 @@ class Columns:
     half: FloatArray
     unknown: tuple[int, ...] = ()
 
-    def found(self, low: FloatArray, high: FloatArray) -> Columns:
+    def bounded(self, low: FloatArray, high: FloatArray) -> Columns:
         """Return the same with the bounds of the unknown columns."""
         if not self.unknown:
             return self
@@ -65,8 +65,8 @@ class Columns:
 def columns_of(feature_bounds: Any, d: int, names: Sequence[str] | None = None) -> Columns | None:
     """Return what ``feature_bounds`` says about d columns; None if it says nothing.
 
-    >>> found = columns_of({"age": (0, 100), "smoker": "binary"}, 2, ["age", "smoker"])
-    >>> found.low.tolist(), found.high.tolist(), found.center.tolist()
+    >>> columns = columns_of({"age": (0, 100), "smoker": "binary"}, 2, ["age", "smoker"])
+    >>> columns.low.tolist(), columns.high.tolist(), columns.center.tolist()
     ([0.0, 0.0], [100.0, 1.0], [50.0, 0.0])
     """
     if feature_bounds is None:
@@ -133,12 +133,12 @@ def _listed(names: list[Any]) -> str:
 
 
 def _of_kinds(kinds: list[Any], names: Sequence[str] | None) -> Columns:
-    found = [
+    ranges = [
         _column(kind, repr(names[place]) if names is not None else str(place))
         for place, kind in enumerate(kinds)
     ]
     unknown = tuple(place for place, kind in enumerate(kinds) if _is(kind, PRIVATE))
-    return replace(_ranges(*np.array(found, dtype=np.float64).T), unknown=unknown)
+    return replace(_ranges(*np.array(ranges, dtype=np.float64).T), unknown=unknown)
 
 
 def _is(kind: Any, name: str) -> bool:

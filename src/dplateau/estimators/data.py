@@ -130,21 +130,21 @@ class SourceData:
     ) -> Training:
         """Return the source with every row mapped when it is read, or from a scratch file."""
         del slots  # the run declares how many records there are
-        found: Source = Prepared(self.source, Mapped(row_map, task.read))
+        source: Source = Prepared(self.source, Mapped(row_map, task.read))
         if self.scratch is not None:
-            found = in_scratch_file(found, folder=None if self.scratch is True else self.scratch)
+            source = in_scratch_file(source, folder=None if self.scratch is True else self.scratch)
         rounds: list[Whitening] = []
         lengths = chosen.lengths
         if lengths is not None:
             for planned in chosen.moments:
                 norm = 1.0 if rounds else chosen.row_norm
-                rounds.append(self._round(planned, found, norm, lengths.radius, randomness))
-                found = Prepared(found, Turned(rounds[-1]))
+                rounds.append(self._round(planned, source, norm, lengths.radius, randomness))
+                source = Prepared(source, Turned(rounds[-1]))
             if lengths.bend_of_longest is not None:
-                found = Prepared(found, Bent(lengths.bend_of_longest))
+                source = Prepared(source, Bent(lengths.bend_of_longest))
         if rounds and self.scratch is not None:
-            found = in_scratch_file(found, folder=None if self.scratch is True else self.scratch)
-        return Training(found, None, tuple(rounds))
+            source = in_scratch_file(source, folder=None if self.scratch is True else self.scratch)
+        return Training(source, None, tuple(rounds))
 
     def _round(
         self,

@@ -93,8 +93,8 @@ def about_classes(declared: bool) -> Assumption:
 def progress_of(verbose: Any) -> Progress | None:
     """Return what to call with (steps done, steps in all), if it is to be other than a bar."""
     if callable(verbose):
-        found: Progress = verbose
-        return found
+        call: Progress = verbose
+        return call
     if not isinstance(verbose, numbers.Integral):
         raise InvalidInput(
             "verbose must be True, False or a function of (steps done, steps in all); "

@@ -101,8 +101,10 @@ def _told(error: Exception, X: Any, y: Any) -> Exception:
             f"X must be a matrix with a row for each record; got the shape {shape}. Reshape your "
             "data: X.reshape(-1, 1) if there is one column, X.reshape(1, -1) if there is one row"
         )
-    found = _first_trouble("X", X) or _first_trouble("y", y)
-    return kind(found or f"X or y cannot be used ({type(error).__name__}); pass arrays of numbers")
+    trouble = _first_trouble("X", X) or _first_trouble("y", y)
+    return kind(
+        trouble or f"X or y cannot be used ({type(error).__name__}); pass arrays of numbers"
+    )
 
 
 def _shape(X: Any) -> tuple[int, ...]:
@@ -239,20 +241,20 @@ class TargetRange:
 
 def known_classes(classes: Any) -> npt.NDArray[Any]:
     """Return declared classes in order, refusing fewer than two."""
-    found = np.unique(np.asarray(classes))
-    if found.ndim != 1 or len(found) < 2:
+    labels = np.unique(np.asarray(classes))
+    if labels.ndim != 1 or len(labels) < 2:
         raise InvalidInput(f"classes must name at least two classes; got {classes!r}")
-    return found
+    return labels
 
 
 def seen_classes(targets: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return the classes that occur, refusing data with one class only."""
-    found = np.unique(targets)
-    if len(found) < 2:
+    labels = np.unique(targets)
+    if len(labels) < 2:
         raise InvalidInput(
             "y holds one class; a classifier needs two: declare them with classes=[...]"
         )
-    return found
+    return labels
 
 
 def class_weights(stated: Any, classes: npt.NDArray[Any]) -> tuple[float, ...] | None:
@@ -266,8 +268,8 @@ def class_weights(stated: Any, classes: npt.NDArray[Any]) -> tuple[float, ...] |
             "records in a class, 1 / (k p) makes all classes count the same, as in "
             f"class_weight={{{classes.tolist()[0]!r}: 0.6, {classes.tolist()[-1]!r}: 3.0}}"
         )
-    found = by_class("class_weight", stated, classes)
-    weights = {label: checks.positive(f"class_weight of {label!r}", w) for label, w in found}
+    by_label = by_class("class_weight", stated, classes)
+    weights = {label: checks.positive(f"class_weight of {label!r}", w) for label, w in by_label}
     return tuple(weights.get(label, 1.0) for label in classes.tolist())
 
 
@@ -276,13 +278,15 @@ def by_class(name: str, stated: Any, classes: npt.NDArray[Any]) -> list[tuple[An
     if not isinstance(stated, Mapping):
         raise InvalidInput(f"{name} must be a dict from classes to numbers; got {stated!r}")
     # Labels of NumPy's own types are those of Python.
-    found = [(getattr(key, "item", lambda key=key: key)(), value) for key, value in stated.items()]
-    unknown = [key for key, _ in found if key not in classes.tolist()]
+    by_label = [
+        (getattr(key, "item", lambda key=key: key)(), value) for key, value in stated.items()
+    ]
+    unknown = [key for key, _ in by_label if key not in classes.tolist()]
     if unknown:
         raise InvalidInput(
             f"{name} names {unknown}, which are not among classes={classes.tolist()}"
         )
-    return found
+    return by_label
 
 
 def class_numbers(targets: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -293,8 +297,8 @@ def class_numbers(targets: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.N
             for place, label in enumerate(classes):
                 numbers += (place + 1) * (targets == label)
             return _known_numbers(numbers, classes)
-        found = np.minimum(np.searchsorted(classes, targets), len(classes) - 1)
-        return _known_numbers(np.where(classes[found] == targets, found, -1), classes)
+        nearest = np.minimum(np.searchsorted(classes, targets), len(classes) - 1)
+        return _known_numbers(np.where(classes[nearest] == targets, nearest, -1), classes)
     places = {label: place for place, label in enumerate(classes.tolist())}
     try:
         numbers = np.array([places.get(label, -1) for label in targets.tolist()], dtype=np.int64)

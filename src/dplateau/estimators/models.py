@@ -140,8 +140,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         scores = self._scores(X) if self.decision_shift_ is None else self.deciding_scores(X)
         two = scores.shape[1] == 1
         places = (scores[:, 0] > 0).astype(int) if two else scores.argmax(axis=1)
-        found: npt.NDArray[Any] = self.classes_[places]
-        return found
+        labels: npt.NDArray[Any] = self.classes_[places]
+        return labels
 
     @abstractmethod
     def _loss(self, n_classes: int) -> str | Loss:
@@ -222,8 +222,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         scores = self._log_odds(X)
         if scores.shape[1] == 1:
             return np.column_stack([log_expit(-scores[:, 0]), log_expit(scores[:, 0])])
-        found: FloatArray = log_softmax(scores, axis=1)
-        return found
+        logs: FloatArray = log_softmax(scores, axis=1)
+        return logs
 
     def deciding_scores(self, X: Any) -> FloatArray:
         """Return log-odds of the second class, or scores of all, moved to ``decision_prior``."""
@@ -338,8 +338,10 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def predict(self, X: Any) -> FloatArray:
         """Return the scores, cut to ``target_bound``."""
         limits = self.target_range
-        found: FloatArray = np.clip(self._scores(X)[:, 0] + limits.center, limits.low, limits.high)
-        return found
+        predictions: FloatArray = np.clip(
+            self._scores(X)[:, 0] + limits.center, limits.low, limits.high
+        )
+        return predictions
 
     @abstractmethod
     def _loss(self) -> str | Loss:

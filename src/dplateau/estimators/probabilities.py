@@ -66,16 +66,16 @@ class Widening:
         with np.errstate(divide="ignore"):
             cut = np.clip(self.clip / norms, 0.5, 1.0)
         rest = size + np.minimum(np.log(cut) + np.log1p(np.exp(-size)), 0.0)
-        found: FloatArray = np.sign(scores) * np.minimum(size, rest / self._width(norms, 1.0))
-        return found
+        log_odds: FloatArray = np.sign(scores) * np.minimum(size, rest / self._width(norms, 1.0))
+        return log_odds
 
     def several(self, scores: FloatArray, norms: FloatArray) -> FloatArray:
         """Return scores of a softmax, each class's noise being that of a score of its own.
 
         What its cut does to several classes has no closed form, and stays.
         """
-        found: FloatArray = scores / np.maximum(self._width(norms, 2.0), 1.0)[:, None]
-        return found
+        widened: FloatArray = scores / np.maximum(self._width(norms, 2.0), 1.0)[:, None]
+        return widened
 
     def _width(self, norms: FloatArray, scores: float) -> FloatArray:
         """Return by what log-odds are divided; a difference has the noise of both its scores."""
@@ -117,17 +117,17 @@ def shares(name: str, stated: Any, classes: npt.NDArray[Any]) -> FloatArray:
             f"{name} must be a dict from classes to publicly known shares; got {stated!r} (shares "
             "that are read off the labels would be one more release)"
         )
-    found = {
+    by_label = {
         label: checks.probability(f"{name} of {label!r}", share)
         for label, share in by_class(name, stated, classes)
     }
-    missing = [label for label in classes.tolist() if label not in found]
-    rest = 1 - math.fsum(found.values())
+    missing = [label for label in classes.tolist() if label not in by_label]
+    rest = 1 - math.fsum(by_label.values())
     if len(missing) == 1 and rest > 0:
-        found[missing[0]] = rest
+        by_label[missing[0]] = rest
     elif missing or abs(rest) > 1e-6:
         raise InvalidInput(
             f"{name} must give every class a share, 1 in all (one class may be left out and has "
-            f"the rest); the shares of {sorted(map(str, found))} sum up to {1 - rest:g}"
+            f"the rest); the shares of {sorted(map(str, by_label))} sum up to {1 - rest:g}"
         )
-    return np.array([found[label] for label in classes.tolist()])
+    return np.array([by_label[label] for label in classes.tolist()])

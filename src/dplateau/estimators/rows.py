@@ -110,21 +110,21 @@ class RowMap:
         whitening shortens it, and the score with it. With two slopes ``coef`` and ``intercept``
         have the rows that :meth:`in_original_units` returned.
         """
-        found = self._unshortened(features, coef, intercept)
+        scores = self._unshortened(features, coef, intercept)
         if self.whitening:
-            for part in blocks(len(found), 16 * features.shape[1]):
-                found[part] *= self._kept(features[part], found.shape[1])
-        by_slope = found.reshape(len(found), self.slopes, -1)
+            for part in blocks(len(scores), 16 * features.shape[1]):
+                scores[part] *= self._kept(features[part], scores.shape[1])
+        by_slope = scores.reshape(len(scores), self.slopes, -1)
         together: FloatArray = by_slope.sum(axis=1)
         return together
 
     def norms(self, features: Dense | Sparse) -> FloatArray:
         """Return how long every row is to the model, its constant feature included."""
         if self.whitening:
-            found = np.empty(features.shape[0])
-            for part in blocks(len(found), 16 * features.shape[1]):
-                found[part] = row_norms(self._turned(features[part])[0])
-            return found
+            norms = np.empty(features.shape[0])
+            for part in blocks(len(norms), 16 * features.shape[1]):
+                norms[part] = row_norms(self._turned(features[part])[0])
+            return norms
         if issparse(features):
             lengths = row_norms(self._divided_sparse(self._cut_sparse(features)))
         else:
@@ -155,19 +155,19 @@ class RowMap:
         self, features: Dense | Sparse, coef: FloatArray, intercept: FloatArray
     ) -> FloatArray:
         n, d = features.shape
-        found = np.empty((n, len(coef)))
+        scores = np.empty((n, len(coef)))
         if issparse(features):
             rows = self._cut_sparse(features)
             shares = self._shares(self._divided_sparse(rows))
             rows.data = rows.data * np.repeat(shares, np.diff(rows.indptr))
-            found[:] = rows @ coef.T
-            return found + intercept
+            scores[:] = rows @ coef.T
+            return scores + intercept
         for part in blocks(n, 8 * d):
             cut = self._cut(features[part])
             shares = self._shares((cut - self.center) / self.half)
-            found[part] = (cut * shares[:, None]) @ coef.T
-            found[part] += (1 - shares)[:, None] * self._at_center(coef)
-        return found + intercept
+            scores[part] = (cut * shares[:, None]) @ coef.T
+            scores[part] += (1 - shares)[:, None] * self._at_center(coef)
+        return scores + intercept
 
     def _shares(self, mapped: Dense | Sparse) -> FloatArray:
         """Return by how much every row is scaled down."""
@@ -175,8 +175,7 @@ class RowMap:
         return shares
 
     def _at_center(self, coef: FloatArray) -> FloatArray:
-        found: FloatArray = np.sum(coef * self.center, axis=1)
-        return found
+        return np.asarray(np.sum(coef * self.center, axis=1))
 
     def _cut(self, rows: Dense) -> Dense:
         rows = np.asarray(rows)

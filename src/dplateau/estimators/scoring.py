@@ -74,15 +74,15 @@ class Counts:
     @property
     def scores(self) -> dict[str, NoisyNumber]:
         """Return what the counts say about the model, by name."""
-        found = {
+        scores = {
             "accuracy": self._number(self._accuracy),
             "balanced accuracy": self._number(self._balanced),
         }
         if len(self.classes) == 2:
-            found["AUC"] = self._number(self._auc)
+            scores["AUC"] = self._number(self._auc)
         if self.shift is not None and len(self.edges) > 1:
-            found["calibration error"] = self._calibration()
-        return {name: one for name, one in found.items() if math.isfinite(one.value)}
+            scores["calibration error"] = self._calibration()
+        return {name: one for name, one in scores.items() if math.isfinite(one.value)}
 
     @property
     def predicted(self) -> FloatArray:
@@ -263,7 +263,7 @@ class NoisyScore:
             np.add.at(counts, (truth, bins), 1)
         # Whole numbers: rounding commutes with moving a count by one, and no last bit tells of it.
         noise = np.rint(std * randomness.laplace(counts.size)).astype(np.int64)
-        found = Counts(
+        released = Counts(
             classes=tuple(map(str, labels)),
             edges=edges,
             noisy=counts + noise.reshape(counts.shape),
@@ -271,7 +271,7 @@ class NoisyScore:
             rows=self.rows,
             shift=_shift_of(model),
         )
-        return Evaluation(self.epsilon, self.rows, paid, found.scores, found)
+        return Evaluation(self.epsilon, self.rows, paid, released.scores, released)
 
     def _whole(self, parts: Iterable[Part]) -> Iterator[Part]:
         """Yield the parts, and see that they hold as many rows as the certificate says."""
@@ -349,8 +349,9 @@ def noisy_score(
     """Score a fitted private model on private rows that it was not trained on, with noise.
 
     The certificate is about the neighbors, the unit and the delta of the model's own claim. Put
-    both together by ``compose([model.certificate_, found.certificate], delta, records="disjoint")``
-    if no record was in both parts, whatever it says; else by ``records="same"``. Inside
+    both together by
+    ``compose([model.certificate_, evaluation.certificate], delta, records="disjoint")`` if no
+    record was in both parts, whatever it says; else by ``records="same"``. Inside
     ``with Ledger(path):`` the ledger pays first.
 
     Parameters
@@ -389,8 +390,8 @@ def noisy_score(
     >>> X = np.random.default_rng(0).uniform(-1, 1, size=(6000, 2))
     >>> y = (X[:, 0] > 0).astype(int)
     >>> model = PrivateLogisticRegression(classes=[0, 1], feature_bounds=(-1, 1))
-    >>> found = noisy_score(model.fit(X[:4000], y[:4000]), X[4000:], y[4000:], epsilon=0.5)
-    >>> found.scores["AUC"].value > 0.9, found.certificate.claimed_epsilon <= 0.5
+    >>> evaluation = noisy_score(model.fit(X[:4000], y[:4000]), X[4000:], y[4000:], epsilon=0.5)
+    >>> evaluation.scores["AUC"].value > 0.9, evaluation.certificate.claimed_epsilon <= 0.5
     (True, True)
     """
     check_is_fitted(model)
@@ -410,5 +411,9 @@ def noisy_score(
         # Names of a source's columns were compared above; its rows come as arrays without names.
         if y is None or isinstance(y, str):
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        found = asked.of(model, parts, cost, source)
-    return found if source.private else replace(found, certificate=cost.without_claim(SEEDED))
+        evaluation = asked.of(model, parts, cost, source)
+    return (
+        evaluation
+        if source.private
+        else replace(evaluation, certificate=cost.without_claim(SEEDED))
+    )

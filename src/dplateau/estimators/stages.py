@@ -69,10 +69,10 @@ def staged(chosen: Plan, count: object) -> tuple[Plan, Stages]:
     stages = Stages.of(chosen.run, checks.whole("checkpoints", count))
     run = chosen.run.replace(average_last=1, release=stages.release())
     target = chosen.gradients
-    found = certify(run, target.claimed_delta)
-    if found.claimed_epsilon > target.claimed_epsilon:
-        found = calibrate(run, target.claimed_epsilon, target.claimed_delta).certificate
-    return dataclasses.replace(chosen, run=found.run, gradients=found), stages
+    certificate = certify(run, target.claimed_delta)
+    if certificate.claimed_epsilon > target.claimed_epsilon:
+        certificate = calibrate(run, target.claimed_epsilon, target.claimed_delta).certificate
+    return dataclasses.replace(chosen, run=certificate.run, gradients=certificate), stages
 
 
 class Watching:

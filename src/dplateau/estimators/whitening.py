@@ -59,13 +59,13 @@ def bent(rows: Dense, bend: float) -> Dense:
     comes out flat. With both parts the data decide.
     """
     p = rows.shape[1]
-    found = np.empty((len(rows), 2 * p), dtype=rows.dtype)
+    bent = np.empty((len(rows), 2 * p), dtype=rows.dtype)
     for part in blocks(len(rows), 16 * p):
         block = np.asarray(rows[part], dtype=np.float64)
         inner = block * share_before(block, bend)[:, None]
         both = np.hstack([inner, block - inner]) * bent_unit(bend)
-        found[part] = scale_rows(both.astype(rows.dtype), 1.0)
-    return found
+        bent[part] = scale_rows(both.astype(rows.dtype), 1.0)
+    return bent
 
 
 def whitened_rows(
@@ -78,8 +78,8 @@ def whitened_rows(
     rounds: list[Whitening] = []
     for planned in chosen.moments:
         norm = 1.0 if rounds else chosen.row_norm
-        found = noisy_moments(planned.run, rows, feature_norm=norm, randomness=randomness)
-        rounds.append(whitening_of(found, noise_std_of(planned.run), norm, lengths.radius))
+        moments = noisy_moments(planned.run, rows, feature_norm=norm, randomness=randomness)
+        rounds.append(whitening_of(moments, noise_std_of(planned.run), norm, lengths.radius))
         rows = rounds[-1].rows(rows)
     bend = lengths.bend_of_longest
     return rows if bend is None else bent(rows, bend), tuple(rounds)

@@ -83,12 +83,12 @@ def wrapped_lines(text: str, head: str = "") -> list[str]:
     >>> wrapped_lines("a claim\n  - one part")
     ['a claim', '  - one part']
     """
-    found: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n"):
         begin = _ITEM.match(line)
         mark = begin[0] if begin else ""
-        found += wrapped(line[len(mark) :], f"{head}{mark}", f"{head}{' ' * len(mark)}")
-    return found
+        lines += wrapped(line[len(mark) :], f"{head}{mark}", f"{head}{' ' * len(mark)}")
+    return lines
 
 
 class Shown:

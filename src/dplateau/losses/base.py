@@ -90,8 +90,8 @@ class Link(NamedTuple):
     def derivative(self, scores: Scores, targets: npt.NDArray[Any]) -> Scores:
         """Return the derivative at every score."""
         if self.shape == "logistic":
-            found: Scores = -targets * expit(-targets * scores)
-            return found
+            logistic: Scores = -targets * expit(-targets * scores)
+            return logistic
         residual = scores - np.clip(targets, -self.target_bound, self.target_bound)
         if self.shape == "step":
             around = np.where(targets > 0, 1, -1) if self.mirrored else 1

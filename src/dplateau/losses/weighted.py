@@ -45,11 +45,11 @@ class ClassWeighted(Loss):
                 f"class weights need a loss of classes (Logistic, SmoothedHinge, Softmax ...); got "
                 f"{self.loss!r}"
             )
-        found = tuple(checks.positive("a class weight", weight) for weight in self.weights)
+        weights = tuple(checks.positive("a class weight", weight) for weight in self.weights)
         classes = self.loss.n_classes if isinstance(self.loss, ClassLoss) else 2
-        if len(found) != classes:
-            raise InvalidInput(f"{self.loss!r} needs {classes} class weights; got {len(found)}")
-        checks.put(self, "weights", found)
+        if len(weights) != classes:
+            raise InvalidInput(f"{self.loss!r} needs {classes} class weights; got {len(weights)}")
+        checks.put(self, "weights", weights)
 
     @property
     def heaviest(self) -> float:

@@ -112,15 +112,14 @@ _RATE, _NOISE, _N = 0.04, 4.0, 25_000
 def _published_moments(steps: FloatArray) -> FloatArray:
     """Return rho T + sqrt(4 rho T log(1/delta)), rho = q^2 / ((1 - q) sigma^2)."""
     rho = _RATE**2 / ((1 - _RATE) * _NOISE**2)
-    found: FloatArray = rho * steps + np.sqrt(4 * rho * steps * math.log(1 / DELTA))
-    return found
+    return np.asarray(rho * steps + np.sqrt(4 * rho * steps * math.log(1 / DELTA)))
 
 
 def _published_improved(steps: FloatArray) -> FloatArray:
     """Return the least over orders of the two closed conversions of alpha rho T."""
     rho = _RATE**2 / ((1 - _RATE) * _NOISE**2)
     orders = 1 + np.geomspace(1e-2, 1e3, 400)
-    found = []
+    epsilons = []
     for count in steps:
         zeta = orders * rho * count
         with np.errstate(over="ignore"):
@@ -128,8 +127,8 @@ def _published_improved(steps: FloatArray) -> FloatArray:
                 np.asarray(balle_epsilon(orders, zeta, DELTA)),
                 np.asarray(linearized_epsilon(orders, zeta, DELTA)),
             )
-        found.append(float(np.min(best)))
-    return np.array(found)
+        epsilons.append(float(np.min(best)))
+    return np.array(epsilons)
 
 
 def moments() -> Exhibit:
@@ -143,13 +142,13 @@ def moments() -> Exhibit:
     )
     steps = np.unique(np.geomspace(10, 5000, 40).astype(np.int64))
     both = [bound_named("rdp_composition"), bound_named("pld_composition")]
-    found = epsilon_over_steps(run, DELTA, steps, bounds=both)
+    curves = epsilon_over_steps(run, DELTA, steps, bounds=both)
     x = steps.astype(float)
     lines = (
         Line("moments accountant (2016)", x, _published_moments(x)),
         Line("improved conversion (slides)", x, _published_improved(x)),
-        Line("exact Rényi, optimal conversion", x, found.epsilon("rdp_composition"), "ours"),
-        Line("privacy-loss distribution", x, found.epsilon("pld_composition"), "ours"),
+        Line("exact Rényi, optimal conversion", x, curves.epsilon("rdp_composition"), "ours"),
+        Line("privacy-loss distribution", x, curves.epsilon("pld_composition"), "ours"),
     )
     lengths = np.array([1000, 3000])
     exact = epsilon_over_steps(run, DELTA, lengths, bounds=both).epsilon("pld_composition")
@@ -210,25 +209,25 @@ def noise_scales() -> Exhibit:
         "pld_composition": "privacy-loss distribution",
         "poisson_blocks": "hidden iterates",
     }
-    found = {name: np.array([_needs(name, count) for count in steps]) for name in names}
+    noises = {name: np.array([_needs(name, count) for count in steps]) for name in names}
     lines = [Line("the notes' formula, naive", x, formula)]
     lines += [
-        Line(title, x, found[name], "ours" if name == "poisson_blocks" else "paper")
+        Line(title, x, noises[name], "ours" if name == "poisson_blocks" else "paper")
         for name, title in names.items()
     ]
-    ratio = found["advanced_composition"] / found["naive_composition"]
+    ratio = noises["advanced_composition"] / noises["naive_composition"]
     ratios = (
         Line("advanced / naive", x, ratio, "ours"),
         Line("1 / sqrt(steps), scaled", x, ratio[0] * np.sqrt(x[0] / x)),
     )
-    naive = found["naive_composition"]
+    naive = noises["naive_composition"]
     rows = (
         Row("noise for 100 steps: naive", float(formula[2]), float(naive[2])),
         Row("noise for 10000 steps: naive", float(formula[-1]), float(naive[-1])),
-        Row("noise for 10000 steps: advanced", None, float(found["advanced_composition"][-1])),
-        Row("noise for 10000 steps: moments", None, float(found["rdp_composition"][-1])),
-        Row("noise for 10000 steps: PLD", None, float(found["pld_composition"][-1])),
-        Row("noise for 10000 steps: hidden", None, float(found["poisson_blocks"][-1])),
+        Row("noise for 10000 steps: advanced", None, float(noises["advanced_composition"][-1])),
+        Row("noise for 10000 steps: moments", None, float(noises["rdp_composition"][-1])),
+        Row("noise for 10000 steps: PLD", None, float(noises["pld_composition"][-1])),
+        Row("noise for 10000 steps: hidden", None, float(noises["poisson_blocks"][-1])),
     )
     panel = Panel("noise for epsilon 1", "steps", "noise multiplier", tuple(lines), x_scale="log")
     return Exhibit(

@@ -39,8 +39,8 @@ def _claim(name: str, run: Run) -> PrivacyCurve:
 def _of_record(name: str, run: Run, record: int) -> PrivacyCurve:
     """Return a bound's curve of a record, counted from 1."""
     bound: Any = bound_named(name)
-    found: PrivacyCurve = bound.record_curve(run, record - 1)
-    return found
+    curve: PrivacyCurve = bound.record_curve(run, record - 1)
+    return curve
 
 
 def _short(number: float) -> str:
@@ -68,12 +68,12 @@ def plateau() -> Exhibit:
     )
     end = burn_in(run)
     steps = np.unique(np.geomspace(10, 20 * end, 60).astype(np.int64))
-    found = epsilon_over_steps(run, DELTA, steps)
+    curve = epsilon_over_steps(run, DELTA, steps)
     x = steps.astype(float)
     lower = lower_over_steps(run, DELTA, steps[::6])
     lines = (
-        Line("every iterate released", x, found.epsilon("gdp_composition")),
-        Line("hidden iterates", x, found.best, "ours"),
+        Line("every iterate released", x, curve.epsilon("gdp_composition")),
+        Line("hidden iterates", x, curve.best, "ours"),
         Line("exact lower bound", lower.at.astype(float), lower.epsilon, "lower"),
     )
     lengths = np.array([end, 10 * end, 100 * end])

@@ -99,9 +99,9 @@ class MixingCertificate(Shown):
         return cls.from_dict(from_text(text, MIXING))
 
     @classmethod
-    def from_dict(cls, found: Any) -> MixingCertificate:
+    def from_dict(cls, document: Any) -> MixingCertificate:
         """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(found, MIXING)
+        content, stamp = open_sealed(document, MIXING)
         try:
             claimed = content["claim"]["total_variation"]
             return cls(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,12 +31,14 @@ from dplateau.algorithms import (
 from dplateau.algorithms.release import Release, ReleaseName
 from dplateau.algorithms.schedule import values_over
 from dplateau.algorithms.stated import learning_rate_of
+from dplateau.certificates import certify, compose
 from dplateau.engines import SecureRandomness
-from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.errors import InvalidInput, NotApplicable, SpendRefused
 from dplateau.ground import checks
 from dplateau.ground.processes import in_processes
 from dplateau.ground.progress import Advance, Progress, counting, untold
 from dplateau.ground.types import FloatArray, IntArray
+from dplateau.ledger import ledger_in_force, paid_for
 from dplateau.sampling.bodies import check_inside, dimension_of, projector
 from dplateau.sampling.potentials import Gradient, Potential, gradient_at
 
@@ -254,7 +257,8 @@ class LangevinSampler:
 
         This is what ``certify(sampler.run, delta)`` speaks about when the run releases "last". The
         claim needs a start that does not depend on data, and noise that nobody can predict: without
-        a ``generator`` it comes from the operating system's entropy.
+        a ``generator`` it comes from the operating system's entropy. Inside ``with Ledger(path):``
+        the ledger pays for that claim before the first step, and a ``generator`` is refused.
         """
         state = self.init(start)
         if state.position.shape[0] != 1:
@@ -262,9 +266,15 @@ class LangevinSampler:
                 "draw runs one chain: every chain is a release of its own; draws(start, count) "
                 "makes several"
             )
-        last: FloatArray = self.advance(
-            generator or SecureGenerator(), state, self.run.steps
-        ).position[0]
+        if generator is not None and ledger_in_force() is not None:
+            raise SpendRefused(
+                "generator=... inside a ledger: a draw whose noise the caller can repeat is not "
+                "private at any price; leave generator out"
+            )
+        with self._paid_for(1):
+            last: FloatArray = self.advance(
+                generator or SecureGenerator(), state, self.run.steps
+            ).position[0]
         return last
 
     def draws(
@@ -278,8 +288,9 @@ class LangevinSampler:
         """Return the last iterates of ``count`` independent chains from one start, one per row.
 
         Every row is a release of its own: all of them together have the claim
-        ``compose([certify(sampler.run, delta)] * count, delta)``, not that of :meth:`draw`. Every
-        chain has a key of its own from the operating system's entropy.
+        ``compose([certify(sampler.run, delta)] * count, delta)``, not that of :meth:`draw`, and
+        that is what a ledger in force pays, at once and before the first step. Every chain has a
+        key of its own from the operating system's entropy.
 
         Parameters
         ----------
@@ -298,8 +309,22 @@ class LangevinSampler:
             raise InvalidInput("draws starts all chains at one point, which is public; give one")
         alone = Alone(self, 0, 1, self.run.steps)
         chains = [(state, None)] * checks.whole("count", count)
-        last, _ = one_by_one(alone, chains, jobs, progress)
+        with self._paid_for(len(chains)):
+            last, _ = one_by_one(alone, chains, jobs, progress)
         return last.position
+
+    @contextmanager
+    def _paid_for(self, count: int) -> Iterator[None]:
+        """Make ``count`` draws within the block: the ledger in force, if any, pays for all."""
+        ledger = ledger_in_force()
+        if ledger is None:
+            yield
+            return
+        delta = ledger.statement().settings.budget.delta
+        one = certify(self.run, delta)
+        whole = one if count == 1 else compose([one] * count, delta)
+        with paid_for(whole, name="LangevinSampler"):
+            yield
 
     def _mover(
         self, generator: Source, position: FloatArray
@@ -401,15 +426,15 @@ def one_by_one(
     What a chain does depends on its start and its generator, never on the number of processes,
     which only tell that a chain is done.
     """
-    found: dict[int, tuple[LangevinState, FloatArray]] = {}
+    finished: dict[int, tuple[LangevinState, FloatArray]] = {}
     with counting("steps", len(chains) * alone.steps, progress) as advance:
         if jobs == 1:
-            found = {place: alone(chain, advance) for place, chain in enumerate(chains)}
+            finished = {place: alone(chain, advance) for place, chain in enumerate(chains)}
         else:
             for place, one in in_processes(alone, chains, jobs):
-                found[place] = one
+                finished[place] = one
                 advance(alone.steps)
-    states, draws = zip(*(found[place] for place in range(len(chains))), strict=True)
+    states, draws = zip(*(finished[place] for place in range(len(chains))), strict=True)
     positions = np.concatenate([state.position for state in states])
     return LangevinState(positions, states[0].step), np.concatenate(draws)
 

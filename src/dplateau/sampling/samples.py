@@ -9,11 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dplateau.algorithms import Domain
-from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.errors import InvalidInput, NotApplicable, SpendRefused
 from dplateau.ground import checks
 from dplateau.ground.progress import Progress, counting
 from dplateau.ground.shown import Shown
 from dplateau.ground.types import FloatArray
+from dplateau.ledger import ledger_in_force
 from dplateau.sampling.bodies import check_projection, random_points
 from dplateau.sampling.mixing import MixingCertificate, certify_mixing, proposed_steps
 from dplateau.sampling.potentials import Potential, check_constants
@@ -182,6 +183,8 @@ def sample(
         If the projection, the constants or the start are wrong.
     NotApplicable
         If no theorem covers the learning rate and no ``warmup`` is stated.
+    SpendRefused
+        Inside ``with Ledger(path):``, since draws that are kept all along make no claim.
 
     Examples
     --------
@@ -191,6 +194,12 @@ def sample(
     >>> drawn.draws.shape, drawn.warmup
     ((4, 500, 1), 61)
     """
+    if ledger_in_force() is not None:
+        raise SpendRefused(
+            "sample(...) inside a ledger: every iterate that it keeps leaves without a claim; "
+            "LangevinSampler.draws(start, count) makes draws that the ledger pays for, and a "
+            "potential without private records is sampled outside of the ledger's block"
+        )
     kept, every = checks.whole("n_samples", n_samples), checks.whole("thin", thin)
     count = checks.whole("chains", chains)
     generator = np.random.default_rng(seed)

@@ -173,12 +173,12 @@ def solve(chain: Chain) -> ShiftSolution:
     >>> round(solution.sum_of_squares**0.5, 6)
     1.410674
     """
-    found = _solvers(chain)
-    if chain.steps > MOST_STEPS and not _CLOSED & set(found):
+    solvers = _solvers(chain)
+    if chain.steps > MOST_STEPS and not _CLOSED & set(solvers):
         raise NotApplicable(
             f"goes through steps that differ one by one, up to {MOST_STEPS}; yours: {chain.steps}"
         )
-    solutions = [_finished(chain, name, make(chain)) for name, make in found.items()]
+    solutions = [_finished(chain, name, make(chain)) for name, make in solvers.items()]
     return min(solutions, key=lambda solution: solution.sum_of_squares)
 
 
