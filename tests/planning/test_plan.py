@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,14 @@ from dplateau import InvalidInput, LossGeometry, NoisyGD, certify
 from dplateau.algorithms import Run
 from dplateau.losses import Huber, Logistic, Softmax
 from dplateau.planning import plan, recipes
-from dplateau.planning.forecast import Model, forecast
-from dplateau.planning.recipes import RECIPES
+from dplateau.planning.forecast import (
+    Model,
+    _momentum_responses,
+    forecast,
+    model_of,
+    residual_cuts,
+)
+from dplateau.planning.recipes import AS_GOOD, MOST_PASSES, RECIPES, Task
 
 SIZES: list[dict[str, Any]] = [
     {"n": 32_561, "d": 108},
@@ -296,3 +303,64 @@ def test_rows_are_whitened_only_where_public_sizes_promise_a_gain(size: dict[str
 def test_an_unknown_whitening_is_refused() -> None:
     with pytest.raises(InvalidInput, match="whitening must be one of"):
         plan(5000, 20, whitening="always")
+
+
+def _pushed(run: Run, pull: float) -> tuple[float, float]:
+    """Return what momentum leaves of the start, and the sum of squared answers, step by step."""
+    answers = np.zeros(run.steps)
+    last = before = 0.0
+    for step in range(run.steps):
+        ahead = last + run.momentum * (last - before)
+        seen = ahead if run.momentum_kind == "nesterov" else last
+        before, last = last, ahead - pull * seen + (step == 0)
+        answers[step] = last
+    reach = np.concatenate([np.zeros(run.average_last), np.cumsum(answers)])
+    gains = (reach[run.average_last :] - reach[: -run.average_last]) / run.average_last
+    return 1 - pull * reach[-run.average_last :].mean(), float(np.sum(gains**2))
+
+
+@pytest.mark.parametrize("momentum", [0.9, 0.97])
+@pytest.mark.parametrize("averaged", [1, 30, 150, 200])
+@pytest.mark.parametrize("kind", ["nesterov", "heavy_ball"])
+def test_answers_to_pushes_are_those_of_the_recursion(
+    momentum: float, averaged: int, kind: str
+) -> None:
+    run = NoisyGD(
+        n=10,
+        steps=200,
+        learning_rate=0.1,
+        noise_std=1.0,
+        momentum=momentum,
+        momentum_kind=kind,
+        average_last=averaged,
+        release="last",
+    )
+    pulls = np.array([1e-7, 1e-4, 3e-3, 0.05, 0.6, 1.0])
+    left, squares = _momentum_responses(run, pulls)
+    slow = np.array([_pushed(run, pull) for pull in pulls])
+    assert left == pytest.approx(slow[:, 0], rel=1e-2, abs=1e-6)
+    assert squares == pytest.approx(slow[:, 1], rel=1e-2)
+
+
+@pytest.mark.parametrize(("n", "d", "loss"), [(2344, 1386, "squared"), (32561, 108, "logistic")])
+def test_shorter_runs_learn_as_much_with_as_little_noise(n: int, d: int, loss: str) -> None:
+    found = plan(n=n, d=d, loss=loss, whitening="never")
+    assert found.run.steps < MOST_PASSES
+    task = Task(
+        n=n,
+        d=d,
+        epsilon=1.0,
+        delta=1e-5,
+        neighbors="add_remove",
+        max_records_per_person=1,
+        passes=None,
+        model=model_of(loss, 2, data_norm=1.0, fit_intercept=True, target_bound=1.0),
+    )
+    cuts = residual_cuts(task.model, 1.0) if loss == "squared" else [task.model]
+    longest = [RECIPES["momentum"](replace(task, model=model)).expected for model in cuts]
+    best = min(longest, key=lambda expected: expected.error)
+    assert found.expected is not None
+    room = AS_GOOD * best.error
+    assert found.expected.bias <= best.bias + room
+    assert found.expected.noise <= best.noise + room
+    assert found.expected.bias >= best.bias - room  # nor does it trade one for the other

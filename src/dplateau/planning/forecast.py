@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from dplateau.algorithms import LossGeometry, Run
 from dplateau.algorithms.schedule import values_over
@@ -164,6 +165,7 @@ SHARE_BEYOND = 0.1
 # Length of a typical record's gradient, in units of the longest.
 GRADIENT_SHARE = 0.6
 _NODES = 48
+ComplexArray = npt.NDArray[np.complex128]
 
 
 @dataclass(frozen=True)
@@ -187,43 +189,40 @@ class Forecast:
 
 def forecast(run: Run, d: int, model: Model) -> Forecast:
     """Return the error of the run's weights for the model on reference problems with d features."""
+    loss = loss_of(run)
     most = max(d, FEWEST_DIRECTIONS)
     directions = d if model.white else most
     spread = model.score_std * (FEWEST_DIRECTIONS / most) ** SHRINKING_POWER
     powers = WHITE_POWERS if model.white else SPECTRUM_POWERS
-    found = [_on_reference(run, directions, model, power) for power in powers]
-    errors = [math.hypot(bias * spread, noise) for bias, noise in found]
-    bias, noise = np.sqrt(np.mean(np.square(found), axis=0))
-    error = math.exp(np.mean(np.log(errors)))
-    return Forecast(float(bias) * spread, float(noise), error, spread)
-
-
-def _on_reference(run: Run, d: int, model: Model, power: float) -> tuple[float, float]:
-    """Return bias, in units of the scores' deviation, and noise on one reference problem."""
-    loss = loss_of(run)
-    share, counts = _bent(d, power) if model.bent else _spectrum(d, power)
+    # A row for each reference, a column for each direction.
+    share, counts = (_bent if model.bent else _spectra)(directions, powers)
     sizes = model.typical * share
-    spread = model.feature_norm**2 * sizes
     curvature = model.curvature * loss.smoothness * sizes
     left, gain = _responses(run, curvature, sizes)
     learned = curvature / (curvature + run.l2) * (1 - left)
-    bias = model.flattened + float(np.sum(counts * share * (1 - learned) ** 2))
-    noise = float(np.sum(counts * spread * gain))
-    return math.sqrt(bias), math.sqrt(noise)
+    biases = spread**2 * (model.flattened + np.sum(counts * share * (1 - learned) ** 2, axis=1))
+    noises = np.sum(counts * model.feature_norm**2 * sizes * gain, axis=1)
+    return Forecast(
+        bias=math.sqrt(np.mean(biases)),
+        noise=math.sqrt(np.mean(noises)),
+        error=math.exp(np.mean(np.log(biases + noises)) / 2),
+        spread=spread,
+    )
 
 
-def _spectrum(d: int, power: float) -> tuple[FloatArray, FloatArray]:
-    """Return shares of the rows' squared norm, and how many directions have each."""
+@lru_cache(maxsize=64)
+def _spectra(d: int, powers: tuple[float, ...]) -> tuple[FloatArray, FloatArray]:
+    """Return shares of the rows' squared norm by power, and how many directions have each."""
     edges = np.unique(np.round(np.geomspace(1, d + 1, min(d, _NODES) + 1)))
     counts = np.diff(edges)
-    share = np.sqrt(edges[:-1] * (edges[1:] - 1)) ** -power
-    return share / float(np.sum(counts * share)), counts
+    share = np.sqrt(edges[:-1] * (edges[1:] - 1)) ** -np.array(powers)[:, None]
+    return share / np.sum(counts * share, axis=1, keepdims=True), counts
 
 
-def _bent(d: int, power: float) -> tuple[FloatArray, FloatArray]:
+def _bent(d: int, powers: tuple[float, ...]) -> tuple[FloatArray, FloatArray]:
     """Return the same of rows that are given as two halves, before and beyond the bend."""
-    share, counts = _spectrum(d // 2, power)
-    both = np.concatenate([(1 - SHARE_BEYOND) * share, SHARE_BEYOND * share])
+    share, counts = _spectra(d // 2, powers)
+    both = np.hstack([(1 - SHARE_BEYOND) * share, SHARE_BEYOND * share])
     return both, np.concatenate([counts, counts])
 
 
@@ -249,19 +248,48 @@ def _plain_responses(run: Run, pull: FloatArray) -> tuple[FloatArray, FloatArray
 
 
 def _momentum_responses(run: Run, pull: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the same with momentum, for the mean of the last iterates."""
-    from scipy.signal import lfilter
+    """Return the same with momentum, for the mean of the last iterates.
 
+    The iterate answers a push at time 0 by x_t = (1 - pull) ((1 + m) x_(t-1) - m x_(t-2)), or for a
+    heavy ball by x_t = (1 + m - pull) x_(t-1) - m x_(t-2). With a and b the roots of that
+    recursion, what a steady pull has reached after t steps is 1 / pull + B a^t + C b^t.
+    """
     steps, averaged, m = run.steps, run.average_last, run.momentum
-    # The iterate answers a push at time 0 by x_t = (1 - pull) ((1 + m) x_(t-1) - m x_(t-2)), or for
-    # a heavy ball by x_t = (1 + m - pull) x_(t-1) - m x_(t-2).
-    push = np.zeros(steps)
-    push[0] = 1.0
+    # Below this nothing is learned either way, and the powers would cancel.
+    pull = np.maximum(pull, 1e-3 * max(1 - m, 1e-3) / steps)
     ahead = run.momentum_kind == "nesterov"
-    past = [((1 + m) * (1 - p), m * (1 - p)) if ahead else (1 + m - p, m) for p in pull]
-    impulse = np.array([lfilter([1.0], [1.0, -last, other], push) for last, other in past]).T
-    reach = np.vstack([np.zeros((averaged, pull.size)), np.cumsum(impulse, axis=0)])
+    once, twice = ((1 + m) * (1 - pull), m * (1 - pull)) if ahead else (1 + m - pull, m + 0 * pull)
+    gap = np.sqrt(_apart(once**2 - 4 * twice).astype(complex))
+    a, b = (once + gap) / 2, (once - gap) / 2
+    limit, first, second = 1 / pull, -(a**2) / ((1 - a) * gap), b**2 / ((1 - b) * gap)
+    rest = steps - averaged
+    ended = first * a**rest * _series(a, averaged) + second * b**rest * _series(b, averaged)
     # The true weights pull at every step, so what is learned is the sum of the answers.
-    left = 1 - pull * reach[-averaged:].mean(axis=0)
-    gains = (reach[averaged:] - reach[:-averaged]) / averaged
-    return left, np.sum(gains**2, axis=0)
+    left = -pull * (ended / averaged).real
+    early = averaged * limit**2 + 2 * limit * (
+        first * _series(a, averaged) + second * _series(b, averaged)
+    )
+    early = early + _squares(first, a, second, b, averaged)
+    late = _squares(first * (a**averaged - 1), a, second * (b**averaged - 1), b, rest)
+    return left, (early + late).real / averaged**2
+
+
+def _apart(discriminant: FloatArray) -> FloatArray:
+    """Return it moved a little away from 0, where the two roots are one."""
+    return np.where(np.abs(discriminant) < 1e-8, 1e-8, discriminant)
+
+
+def _series(ratio: ComplexArray, terms: int) -> ComplexArray:
+    """Return 1 + ratio + .. with so many terms."""
+    return np.asarray((1 - ratio**terms) / (1 - ratio))
+
+
+def _squares(
+    first: ComplexArray, a: ComplexArray, second: ComplexArray, b: ComplexArray, terms: int
+) -> ComplexArray:
+    """Return the sum of (first a^t + second b^t)^2 over so many t from 0 on."""
+    return np.asarray(
+        first**2 * _series(a**2, terms)
+        + second**2 * _series(b**2, terms)
+        + 2 * first * second * _series(a * b, terms)
+    )

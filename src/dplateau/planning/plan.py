@@ -24,7 +24,14 @@ from dplateau.planning.forecast import (
     residual_cuts,
     weighted,
 )
-from dplateau.planning.recipes import RECIPES, Candidate, Task, with_noise, worth_trying
+from dplateau.planning.recipes import (
+    RECIPES,
+    Candidate,
+    Task,
+    quickest,
+    with_noise,
+    worth_trying,
+)
 from dplateau.planning.whitening import (
     FULL,
     RANGES_SHARE,
@@ -248,6 +255,7 @@ def plan(
         lengths = lengths_for(task)
         left = on_white_rows(task, rest, lengths)
     best, others = _chosen(tried, _cuts(left, loss, target_bound))
+    best = quickest(best, left)
     found = with_noise(best.run, left)
     expected = best.expected
     made = _plan(task.model, best.model, found, best, others, expected, moments, lengths)
