@@ -154,7 +154,8 @@ def product_derived(case: Case, rows: Rows, *, of_two: bool = False) -> Derived:
     With ``of_two`` that of two records: (1 + e^(eps/2)) delta(eps/2), each at half epsilon.
     """
     composed = composed_epsilon(rows, case.epsilon, case.delta, of_two=of_two)
-    many = "two records" if of_two else f"{len(rows.weights)} compositions"
+    count = len(rows.weights)
+    many = "two records" if of_two else f"{count} composition{'s' if count > 1 else ''}"
     how = f"{many}, losses on a grid of {composed.interval:.3g}"
     return Derived(composed.epsilon, how, rows=None if of_two else rows, near=composed.near)
 
