@@ -496,7 +496,7 @@ def speed_picture(accounting: Found, training: Found, path: Path) -> None:
     speeds = [row["examples_per_cpu_second"] for row in base]
     dots([row["trainer"] for row in base], speeds, sides[2], count)
     sides[2].set_title("private logistic regression", fontsize=10)
-    sides[2].set_xlabel("examples per CPU second, more is better", fontsize=9)
+    sides[2].set_xlabel("examples per CPU s, more is better", fontsize=9)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

@@ -92,7 +92,9 @@ def test_numbers_beyond_doubles_are_refused_in_words(make: Maker) -> None:
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_the_release_has_no_default(make: Maker) -> None:
-    with pytest.raises(InvalidInput, match=r"promise about what leaves .* say release='last', 'al"):
+    with pytest.raises(
+        InvalidInput, match=r"promise about what leaves .* say release='last', release='al"
+    ):
         make(release=None)
     with pytest.raises(InvalidInput, match=r"release must be one of 'last', 'all', 'random_stop'"):
         make(release="final")

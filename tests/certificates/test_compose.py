@@ -378,6 +378,32 @@ def test_different_neighbors_and_units_are_refused() -> None:
         compose([FULL, user], DELTA)
 
 
+def test_a_coin_for_every_row_is_attacked_exactly() -> None:
+    """Rows are held out with probability 0.1; an adversary sees the coins and both releases."""
+    model, score = (
+        NoisyGD(n=n, steps=1, noise_multiplier=noise, release="last")
+        for n, noise in ((900, 2.0), (100, 3.0))
+    )
+    shares, mus = (0.9, 0.1), (1 / 2.0, 1 / 3.0)
+
+    def truth(laws: list[tuple[float, float]], epsilon: float) -> float:
+        return sum(share * GaussianCurve(mu).delta(epsilon) for share, mu in laws)
+
+    one = compose([certify(run, DELTA) for run in (model, score)], DELTA, records="disjoint")
+    two = compose([certify(run, DELTA, group_size=2) for run in (model, score)], DELTA)
+    alone = list(zip(shares, mus, strict=True))
+    both = [
+        (p * q, abs(complex(a, b)) if first != second else a + b)
+        for first, (p, a) in enumerate(alone)
+        for second, (q, b) in enumerate(alone)
+    ]
+    for epsilon in (0.1, 0.5, 1.0, 2.0):
+        assert 0.8 * one.delta(epsilon) < truth(alone, epsilon) <= one.delta(epsilon)
+        assert truth(both, epsilon) <= two.delta(epsilon)
+        # The worse part alone would not cover a person with two rows.
+        assert truth(both, epsilon) > one.delta(epsilon)
+
+
 def test_groups_are_units() -> None:
     run = NoisyGD(n=90, steps=4, noise_multiplier=8.0, release="all")
     blocks = [bound_named("poisson_blocks")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,15 @@ from scipy import stats
 
 from dplateau.verify.cases import fewer_uses
 from dplateau.verify.composed import Rows, composed_epsilon
-from dplateau.verify.pairs import GaussianPair, LaplacePair, LossPair, SampledPair, SwappedPair
+from dplateau.verify.pairs import (
+    Between,
+    GaussianPair,
+    LaplacePair,
+    LossPair,
+    SampledPair,
+    SwappedPair,
+    two_sided_pair,
+)
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
 
 
@@ -114,3 +123,41 @@ def test_long_schedules_are_grouped_upwards() -> None:
     assert sum(found.values()) == 3000
     sums = [math.fsum(n * rate * size**2 for (size, rate), n in u.items()) for u in (uses, found)]
     assert sums[0] <= sums[1] <= sums[0] * 1.02
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        lambda rate: SampledPair(rate, 1.0),
+        lambda rate: LaplacePair(0.8, rate),
+        lambda rate: SwappedPair(rate, 1.5),
+        lambda rate: two_sided_pair(rate, 0.7),
+    ],
+)
+def test_a_sampling_rate_between_two_is_below_their_mixture(
+    pair: Callable[[float], LossPair],
+) -> None:
+    mixed = Between(pair(0.027), pair(0.028), 0.5)
+    epsilons = np.linspace(-1.0, 2.0, 61)
+    for order in (0, 1):
+        exact, found = pair(0.0275).deltas(epsilons, order), mixed.deltas(epsilons, order)
+        assert np.all(found >= exact * (1 - 1e-12))
+        assert found == pytest.approx(exact, rel=0.05, abs=1e-12)
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-8, 1e-40])
+def test_compositions_of_mixtures_are_above_those_of_the_rates_between(delta: float) -> None:
+    """Twenty rates, each with a pair of its own, and as mixtures of three."""
+    ends = [SampledPair(rate, 1.2) for rate in (0.014, 0.0145, 0.015)]
+    rates = np.linspace(0.014, 0.015, 20)
+    own = Rows.product([(SampledPair(float(rate), 1.2), 10) for rate in rates])
+    halves = [(ends[i], ends[i + 1], rate) for rate in rates for i in [int(rate > 0.0145)]]
+    mixed = Rows.product(
+        [
+            (Between(one, other, (other.rate - rate) / (other.rate - one.rate)), 10)
+            for one, other, rate in halves
+        ]
+    )
+    exact = composed_epsilon(own, 1.0, delta).epsilon
+    found = composed_epsilon(mixed, exact, delta).epsilon
+    assert exact * (1 - 1e-4) <= found <= exact * 1.002

@@ -11,7 +11,7 @@ import pytest
 
 import forging
 from catalogue import RUNS, STEPS
-from dplateau.algorithms import Ball, Box, CyclicSGD, LossGeometry, NoisyGD, NoisySGD, Run
+from dplateau.algorithms import Ball, CyclicSGD, LossGeometry, NoisyGD, Run
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify, compose
 from dplateau.certificates.certify import ask, certificate_of
@@ -70,43 +70,6 @@ def test_long_runs_are_confirmed(steps: int) -> None:
     ):
         verdict = certificate(run, bound).verify()
         assert verdict.ok, str(verdict)
-
-
-def test_atoms_on_the_edges_of_a_start_are_covered_on_other_grids() -> None:
-    """Almost all starts lie on a few points, and a plan's edges on some of them."""
-    run = NoisySGD(
-        n=322,
-        batch_size=3,
-        steps=22,
-        learning_rate=1.9858905705626746,
-        l2=0.46761374570148845,
-        domain=Box(lower=(-2.5337664734033476,), upper=(2.5337664734033476,)),
-        loss=LossGeometry(
-            lipschitz=3.1772791462056826, convex=True, smoothness=0.10691346215033799
-        ),
-        noise_std=1.4465043166079157,
-        neighbors="replace",
-        release="last",
-        sampling="fixed",
-    )
-    verdict = certificate(run, "fixed_size_averaged", 6.74e-07).verify()
-    assert verdict.ok, str(verdict)
-
-
-def test_the_smallest_deltas_of_groups_are_confirmed() -> None:
-    """Five records at an epsilon of 700 leave each of them a delta of 1e-249."""
-    run = NoisySGD(
-        n=114,
-        sampling_rate=0.0018859518232838808,
-        steps=2,
-        learning_rate=1.0,
-        noise_multiplier=0.32809706526959187,
-        release="all",
-        group_size=5,
-    )
-    verdict = certificate(run, "pld_composition", 1.61e-05).verify()
-    assert verdict.ok, str(verdict)
-    assert verdict.claimed_epsilon == pytest.approx(700.9, abs=0.1)
 
 
 def test_nothing_stands_beside_a_certificate_in_its_envelope() -> None:

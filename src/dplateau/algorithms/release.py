@@ -137,7 +137,7 @@ def release_of(stated: object) -> Release:
     if stated is None:
         raise InvalidInput(
             "release is a promise about what leaves and has no default: "
-            "say release='last', 'all' or 'random_stop', or Checkpoints(every=...)"
+            "say release='last', release='all', release='random_stop' or Checkpoints(every=...)"
         )
     if isinstance(stated, LastIterate | AllIterates | RandomStop | Checkpoints):
         return stated

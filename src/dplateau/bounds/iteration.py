@@ -515,12 +515,13 @@ def _caps(run: Run, delta: float) -> tuple[BatchCap, ...]:
 def _classes(run: Run, maps: StepMap) -> tuple[str, ...]:
     """Return the classes of losses that the declared constants justify at every learning rate.
 
-    Convex smooth losses whose steps expand are left to their other classes.
+    Convex smooth losses whose steps expand are left to their other classes, if all rates have one.
     """
     moduli = [maps.moduli(eta) for eta in learning_rates(run)]
     shared = set.intersection(*map(set, moduli))
     smooth = [known[CONTRACTION] for known in moduli if CONTRACTION in known]
-    if any(isinstance(modulus, Linear) and modulus.c > 1 for modulus in smooth):
+    expands = any(isinstance(modulus, Linear) and modulus.c > 1 for modulus in smooth)
+    if expands and len(shared) > 1:
         shared.discard(CONTRACTION)
     return tuple(sorted(shared))
 

@@ -47,7 +47,9 @@ def _exit_code_after(error: Exception) -> int:
         message = in_options(str(error))
     elif hasattr(error, "format_message"):
         path = getattr(getattr(error, "ctx", None), "command_path", "dplateau")
-        message = f"{error.format_message().rstrip('.')}; see '{path} --help'"
+        # Typer's newer parser puts its own words before those of the check that failed.
+        said = error.format_message().rstrip(".").replace("Value error, ", "")
+        message = f"{said}{' See' if said.endswith('?') else '; see'} '{path} --help'"
     else:
         raise error
     sys.stderr.write(f"dplateau: {' '.join(message.split())}\n")

@@ -62,6 +62,7 @@ def in_options(text: str) -> str:
     text = _FIRST.sub(lambda m: f"{_option(m[1])} {m[2]}", text)
     text = _STATED.sub(lambda m: f"{_option(m[1])} {_value(m[2])}", text)
     text = _NAMED.sub(lambda m: _option(m[1]), text)
+    text = re.sub("^loss must be one of", "--loss must be one of", text)
     text = _EITHER.sub(r"--\1 or --\2", text)
     text = _QUOTED.sub(lambda m: f"'{_dashed(m[1])}'" if not _is_bound(m[1]) else m[0], text)
     text = text.replace("compare(run, delta)", "'dplateau compare'")

@@ -215,6 +215,8 @@ def check_outputs(picture: Path | None, *others: Path | None) -> None:
 
 
 NOISES = ("noise_multiplier", "noise_std", "iterate_std")
+# What calibrate varies while the noise stays as stated.
+_AT_STATED_NOISE = ("l2", "steps", "learning-rate", "learning_rate", "batch-size", "batch_size")
 _WORDS = ("sampling", "order", "momentum_kind", "noise_kind", "neighbors", "release")
 
 
@@ -267,7 +269,7 @@ def with_options(
     def called(**values: Any) -> None:
         stated = {name: values.pop(name) for name in names}
         words = [values.pop(one.name) for one in word]
-        if not needs_noise and values.get("vary", "noise") == "noise":
+        if not needs_noise and values.get("vary") not in _AT_STATED_NOISE:
             stated = _with_some_noise(words[0], stated)
         command(build(*words, stated), **values)
 

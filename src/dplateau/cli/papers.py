@@ -34,13 +34,23 @@ File = Annotated[
 ]
 
 
+def claim_in(file: Path) -> dict[str, Any]:
+    """Return the fields of a claim; what is none is refused by its name."""
+    from dplateau.verify import read_certificate
+
+    text = read_text(file)
+    try:
+        return read_certificate(text)
+    except InvalidInput as refused:
+        raise InvalidInput(f"{file}: {refused}") from None
+
+
 def paper_in(file: Path) -> Certificate | Composition | MixingCertificate:
     """Return what a file claims."""
     from dplateau.certificates import Certificate, Composition
     from dplateau.sampling import MixingCertificate
-    from dplateau.verify import read_certificate
 
-    found = read_certificate(read_text(file))
+    found = claim_in(file)
     if found["kind"] == MIXING.name:
         return MixingCertificate.from_dict(found)
     if found["kind"] == COMPOSITION.name:
@@ -75,9 +85,8 @@ def verify_command(
     claim names are compared if they lie beside it. The exit code is 0 only if everything holds.
     """
     from dplateau.report import sign_off
-    from dplateau.verify import read_certificate
 
-    page = sign_off(read_certificate(read_text(file)), file.parent)
+    page = sign_off(claim_in(file), file.parent)
     if key is not None:
         page = page.with_check(signature_check(file, key))
     if json:

@@ -25,7 +25,7 @@ from dplateau.algorithms import FullBatch, LossGeometry, NoisyGD, Run
 from dplateau.algorithms.base import Neighbors
 from dplateau.algorithms.schedule import values_over
 from dplateau.engines.randomness import Randomness
-from dplateau.engines.rows import Dense, blocks, check_features, row_norms
+from dplateau.engines.rows import NORM_ROOM, Dense, blocks, check_features, row_norms
 from dplateau.engines.sources import Source, check_count, parts_of
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
@@ -33,8 +33,6 @@ from dplateau.ground.types import FloatArray, IntArray
 # Entries of a row have so many bits, so that products have twice as many.
 BITS = 16
 ROWS_IN_DOUBLES = 1 << (53 - 2 * BITS)
-# Norms are computed; a row may pass that is longer by this share.
-NORM_ROOM = 1e-9
 
 
 def moments_run(

@@ -154,7 +154,8 @@ def product_derived(case: Case, rows: Rows, *, of_two: bool = False) -> Derived:
     With ``of_two`` that of two records: (1 + e^(eps/2)) delta(eps/2), each at half epsilon.
     """
     composed = composed_epsilon(rows, case.epsilon, case.delta, of_two=of_two)
-    many = "two records" if of_two else f"{len(rows.weights)} compositions"
+    count = len(rows.weights)
+    many = "two records" if of_two else f"{count} composition{'s' if count > 1 else ''}"
     how = f"{many}, losses on a grid of {composed.interval:.3g}"
     return Derived(composed.epsilon, how, rows=None if of_two else rows, near=composed.near)
 
@@ -311,18 +312,26 @@ def joined(blocks: Blocks) -> Blocks:
     return list(counted.items())
 
 
-def fewer_uses(counted: dict[tuple[float, float], int]) -> dict[tuple[float, float], int]:
+def fewer_uses(
+    counted: dict[tuple[float, float], int], most: int = _MOST_USES
+) -> dict[tuple[float, float], int]:
     """Return uses (distance, sampling rate) with their counts, few enough to be told apart.
 
-    If there are too many, both are rounded up to powers of the same number.
+    If there are too many, both are rounded up to their largest divided by powers of one number, so
+    that what never changes stays as it is.
     """
+
+    def raised(value: float, largest: float) -> float:
+        powers = math.floor(math.log(largest / value) / ratio)
+        return min(largest, max(value, largest * math.exp(-powers * ratio)))
+
     ratio, rounded = 1e-4, counted
-    while len(rounded) > _MOST_USES:
+    while len(rounded) > most:
+        tops = [max(values) for values in zip(*counted, strict=True)]
         rounded = {}
-        for (size, rate), count in counted.items():
-            larger = max(size, math.exp(math.ceil(math.log(size) / ratio) * ratio))
-            likelier = min(1.0, max(rate, math.exp(math.ceil(math.log(rate) / ratio) * ratio)))
-            rounded[larger, likelier] = rounded.get((larger, likelier), 0) + count
+        for use, count in counted.items():
+            size, rate = map(raised, use, tops)
+            rounded[size, rate] = rounded.get((size, rate), 0) + count
         ratio *= 1.4
     return rounded
 

@@ -9,15 +9,15 @@ relative to the tilted law, and lies far below any delta asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 from scipy import fft, optimize
 
-from dplateau.ground.types import BoolArray, FloatArray
-from dplateau.verify.pairs import LossPair
+from dplateau.ground.types import BoolArray, ComplexArray, FloatArray, IntArray
+from dplateau.verify.pairs import Between, LossPair
 from dplateau.verify.precise import Precise, up
 
 # delta as a function of epsilon.
@@ -41,6 +41,8 @@ _MOST_STEPS = 1e10
 _ATTEMPTS = 8
 # A rounding, times the few that each step takes.
 _UNIT = 1e-15
+# Transforms that are multiplied before a logarithm is taken, none of them taken for smaller.
+_TOGETHER, _LEAST = 8, 1e-30
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,8 @@ class Rows:
 
         A grid adds about a sixth of its squared interval to the variance of every step.
         """
-        variances = np.array([_variance(pair) for pair in self.pairs])
+        mixes = _Mixes.of(self.pairs)
+        variances = mixes.average(np.array([_variance(pair) for pair in mixes.ends]))
         steps = self.counts.sum(axis=1)
         small = math.sqrt(float(((self.counts * variances).sum(axis=1) / steps).min()))
         if steps.max() == 1:
@@ -81,13 +84,15 @@ class Rows:
         if steps > _MOST_STEPS:
             raise ArithmeticError(f"{steps:g} steps in one composition are too many")
         tail = _SHARE_BEYOND * delta / max(1.0, steps)
+        mixes = _Mixes.of(self.pairs)
         parts = [
-            [_masses(pair, order, interval, tail) for pair in self.pairs] for order in self.orders
+            [_masses(pair, order, interval, tail) for pair in mixes.ends] for order in self.orders
         ]
         weights, floor = np.array(self.weights), math.log(delta) - _DEEP
 
         def near(epsilon: float) -> Curve:
-            curves = [_average(_Moments(p, self.counts), weights, epsilon, floor) for p in parts]
+            moments = [_Moments(part, mixes, self.counts) for part in parts]
+            curves = [_average(one, weights, epsilon, floor) for one in moments]
             return lambda eps: max(curve(eps) for curve in curves) + self.extra
 
         return near
@@ -154,7 +159,7 @@ def _average(moments: _Moments, weights: FloatArray, epsilon: float, floor: floa
     for tilt in np.unique(tilts):
         alike = tilts == tilt
         curves.append(_mixture(moments.of_rows(alike), weights[alike], float(tilt)))
-    beyond = np.array([part.infinity for part in moments.parts])
+    beyond = moments.mixes.average(np.array([part.infinity for part in moments.parts]))
     infinity = float(weights @ (moments.counts @ beyond)) * (1 + _UNIT)
     return lambda eps: sum(curve(eps) for curve in curves) + infinity
 
@@ -188,23 +193,63 @@ def _mixture(moments: _Moments, weights: FloatArray, tilt: float) -> Curve:
 
 
 @dataclass(frozen=True)
+class _Mixes:
+    """Pairs as mixtures of a few: ``share`` of one end and the rest of another, by their places."""
+
+    ends: tuple[LossPair, ...]
+    one: IntArray
+    other: IntArray
+    share: FloatArray
+
+    @classmethod
+    def of(cls, pairs: Sequence[LossPair]) -> _Mixes:
+        """Return the ends of mixed pairs; another pair is all of itself."""
+        mixed = [p if isinstance(p, Between) else Between(p, p, 1.0) for p in pairs]
+        places: dict[LossPair, int] = {}
+        for end in (end for mix in mixed for end in (mix.one, mix.other)):
+            places.setdefault(end, len(places))
+        return cls(
+            tuple(places),
+            np.array([places[mix.one] for mix in mixed]),
+            np.array([places[mix.other] for mix in mixed]),
+            np.array([mix.share for mix in mixed]),
+        )
+
+    def average(self, values: FloatArray) -> FloatArray:
+        """Return every mixture's average of what its ends have."""
+        return np.asarray(self.share * values[self.one] + (1 - self.share) * values[self.other])
+
+    def tilted(self, logs: FloatArray) -> tuple[FloatArray, _Mixes]:
+        """Return log moments of the mixtures by those of their ends, and their tilted laws."""
+        with np.errstate(divide="ignore"):
+            ours = np.log(self.share) + logs[self.one]
+            mixed = np.logaddexp(ours, np.log1p(-self.share) + logs[self.other])
+        return mixed, replace(self, share=np.exp(ours - mixed))
+
+
+@dataclass(frozen=True)
 class _Moments:
-    """Rows of counts over parts, known through their moment generating functions."""
+    """Rows of counts over mixtures of parts, known through their moment generating functions."""
 
     parts: list[LossMasses]
+    mixes: _Mixes
     counts: FloatArray
-    # Logarithms of the parts' moments at tilts asked for before.
-    known: dict[float, FloatArray] = field(default_factory=dict)
+    # What was asked for before: logarithms of the mixtures' moments at a tilt, and their laws.
+    known: dict[float, tuple[FloatArray, _Mixes]] = field(default_factory=dict)
 
     def of_rows(self, chosen: BoolArray) -> _Moments:
         """Return some of the rows; what is known of the parts is shared."""
-        return _Moments(self.parts, self.counts[chosen], self.known)
+        return replace(self, counts=self.counts[chosen])
 
     def at(self, tilt: float) -> FloatArray:
         """Return log E e^(tilt loss) of every row."""
+        return np.asarray(self.counts @ self._mixed(tilt)[0])
+
+    def _mixed(self, tilt: float) -> tuple[FloatArray, _Mixes]:
         if tilt not in self.known:
-            self.known[tilt] = np.array([_log_moment(part, tilt) for part in self.parts])
-        return np.asarray(self.counts @ self.known[tilt])
+            logs = np.array([_log_moment(part, tilt) for part in self.parts])
+            self.known[tilt] = self.mixes.tilted(logs)
+        return self.known[tilt]
 
     def best_tilts(self, epsilon: float, floor: float) -> FloatArray:
         """Return for every row about the tilt at which e^-(tilt eps) times its moment is least.
@@ -222,6 +267,8 @@ class _Moments:
                 break
             tilts[better] = tilt
             best = np.minimum(best, heights)
+        if best.size == 1 and tilts[0] > 0:
+            return np.array([self._sharpest(float(tilts[0]), epsilon)])
         for tilt in np.unique(tilts[tilts > 0]):
             rows = tilts == tilt
             for factor in (0.6, 0.8, 1.25, 1.6):  # where delta is tiny, a factor of two costs much
@@ -230,6 +277,19 @@ class _Moments:
                 tilts[better] = factor * tilt
                 best[better] = heights[better]
         return tilts
+
+    def _sharpest(self, near: float, epsilon: float) -> float:
+        """Return the tilt near this one at which e^-(tilt eps) times the one row's moment is least.
+
+        The further losses spread, the sooner a tilt beside it puts epsilon where nothing is likely.
+        """
+        found = optimize.minimize_scalar(
+            lambda tilt: float(self.at(tilt)[0]) - tilt * epsilon,
+            bounds=(near / 2, 2 * near),
+            options={"xatol": 1e-3 * near},
+            method="bounded",
+        )
+        return float(found.x)
 
     def windows(self, tilt: float) -> list[tuple[int, int]]:
         """Return for every row the cells that hold all but e^-40 of its tilted law (Chernoff)."""
@@ -244,12 +304,9 @@ class _Moments:
 
     def _deviations(self, tilt: float) -> FloatArray:
         """Return the standard deviation of every row's tilted loss."""
-        variances = []
-        for part in self.parts:
-            law, x = _tilted(part, tilt), part.losses
-            mean = float((law * x).sum())
-            variances.append(float((law * (x - mean) ** 2).sum()))
-        spread = np.sqrt(self.counts @ np.array(variances))
+        moments = np.array([_mean_and_square(part, tilt) for part in self.parts]).T
+        mean, square = (self._mixed(tilt)[1].average(values) for values in moments)
+        spread = np.sqrt(self.counts @ np.maximum(square - mean**2, 0.0))
         return np.asarray(np.maximum(spread, self.parts[0].interval))
 
     def laws(self, windows: list[tuple[int, int]], tilt: float) -> list[FloatArray]:
@@ -258,27 +315,53 @@ class _Moments:
         if size > _MOST_CELLS or size * len(windows) > _MOST_CELLS_OF_ALL:
             raise ArithmeticError("the composition needs too fine a grid")
         logs = np.zeros((len(windows), size // 2 + 1), dtype=np.complex128)
-        for i, part in enumerate(self.parts):
-            if not self.counts[:, i].any():
-                continue
-            # Only residues modulo the size count: the window holds each of them once.
-            places = np.arange(part.masses.size) % size
-            transform = fft.rfft(np.bincount(places, _tilted(part, tilt), size))
-            transform[np.abs(transform) < 1e-250] = 1e-250
-            log = np.log(transform)
-            for k in np.flatnonzero(self.counts[:, i]):
-                logs[k] += self.counts[k, i] * log
+        columns, where = np.unique(self.counts, axis=1, return_inverse=True)
+        for i, column in enumerate(columns.T):
+            # Mixtures that all rows repeat equally often.
+            alike = np.flatnonzero(where.ravel() == i).tolist() if column.any() else []
+            for log in self._log_transforms(alike, tilt, size):
+                for k in np.flatnonzero(column):
+                    logs[k] += column[k] * log
         laws = []
-        for (low, _), row, log in zip(windows, self.counts, logs, strict=True):
+        for (low, _), log in zip(windows, logs, strict=True):
             law = np.maximum(fft.irfft(np.exp(log), size), 0.0)
-            lowest = sum(int(n) * part.lowest for n, part in zip(row, self.parts, strict=True))
-            laws.append(np.roll(law, -((low - lowest) % size)))
+            laws.append(np.roll(law, -(low % size)))
         return laws
+
+    def _log_transforms(
+        self, chosen: Sequence[int], tilt: float, size: int
+    ) -> Iterator[ComplexArray]:
+        """Yield logarithms that add up to that of the product of the chosen tilted transforms."""
+        mixes = self._mixed(tilt)[1]
+
+        # Mixtures come in the order of their ends, so that the last few transforms serve them.
+        @lru_cache(maxsize=4)
+        def transform(place: int) -> ComplexArray:
+            # Only residues modulo the size count: the window holds each of them once.
+            part = self.parts[place]
+            residues = (part.lowest + np.arange(part.masses.size)) % size
+            return np.asarray(fft.rfft(np.bincount(residues, _tilted(part, tilt), size)))
+
+        for begin in range(0, len(chosen), _TOGETHER):
+            product = np.ones(size // 2 + 1, dtype=np.complex128)
+            for i in chosen[begin : begin + _TOGETHER]:
+                share, one, other = mixes.share[i], int(mixes.one[i]), int(mixes.other[i])
+                mixed = transform(one)
+                if share < 1:
+                    mixed = share * mixed + (1 - share) * transform(other)
+                product *= np.where(np.abs(mixed) < _LEAST, _LEAST, mixed)
+            yield np.log(product)
 
 
 def _tilted(part: LossMasses, tilt: float) -> FloatArray:
     """Return the masses times e^(tilt loss), divided by their sum."""
     return _sizes(tilt * part.losses + part.logs - _log_moment(part, tilt))
+
+
+def _mean_and_square(part: LossMasses, tilt: float) -> tuple[float, float]:
+    """Return the mean of the tilted loss, and of its square."""
+    law, x = _tilted(part, tilt), part.losses
+    return float(law @ x), float(law @ x**2)
 
 
 def _log_moment(part: LossMasses, tilt: float) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from dplateau.algorithms import (
     Cyclic,
     FixedSize,
@@ -31,6 +33,7 @@ from dplateau.verify.cases import (
 )
 from dplateau.verify.composed import Rows
 from dplateau.verify.pairs import (
+    Between,
     GaussianPair,
     LaplacePair,
     LossPair,
@@ -52,6 +55,8 @@ from dplateau.verify.precise import (
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
 # Steps of a schedule that are looked at one by one.
 _MOST_SCHEDULED = 10**6
+# Sampling rates that each have a pair of their own, for so many distances, and rates between them.
+_MOST_RATES, _FEW_DISTANCES, _MOST_MIXED = 128, 4, 5000
 # (distance in units of the noise, chance of joining, count), or with a noise multiplier first.
 Uses = list[tuple[float, float, int]]
 
@@ -137,9 +142,32 @@ def _pairs(case: Case) -> list[tuple[LossPair, int]]:
             squares.append(count * distance**2)
         else:
             counted[distance, rate] = counted.get((distance, rate), 0) + count
-    pairs = [(_pair(case, *use), count) for use, count in fewer_uses(counted).items()]
+    pairs = _sampled_pairs(case, counted)
     if squares:
         pairs.append((GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED), 1))
+    return pairs
+
+
+def _sampled_pairs(
+    case: Case, counted: dict[tuple[float, float], int]
+) -> list[tuple[LossPair, int]]:
+    """Return the pairs of sampled uses; many rates are mixtures of few, as law by law they are."""
+    distances = len({distance for distance, _ in counted})
+    if len(counted) <= _MOST_RATES or distances > _FEW_DISTANCES:
+        return [(_pair(case, *use), count) for use, count in fewer_uses(counted).items()]
+    alike: dict[float, list[tuple[float, int]]] = {}
+    for (distance, rate), count in sorted(fewer_uses(counted, _MOST_MIXED).items()):
+        alike.setdefault(distance, []).append((rate, count))
+    pairs: list[tuple[LossPair, int]] = []
+    for distance, rates in alike.items():
+        knots = np.geomspace(rates[0][0], rates[-1][0], 1 + _MOST_RATES // distances)
+        knots[-1] = rates[-1][0]
+        ends = [_pair(case, distance, float(rate)) for rate in knots]
+        for rate, count in rates:
+            i = min(max(int(np.searchsorted(knots, rate)), 1), knots.size - 1)
+            # A rounding towards the likelier end.
+            share = (knots[i] - rate) / (knots[i] - knots[i - 1]) - 1e-12
+            pairs.append((Between(ends[i - 1], ends[i], min(max(share, 0.0), 1.0)), count))
     return pairs
 
 

@@ -24,6 +24,7 @@ from dplateau.verify.cases import (
     Derived,
     Stage,
     batches_per_epoch,
+    equal_steps,
     gaussian_derived,
     largest_share,
     least_share,
@@ -134,7 +135,10 @@ def worst_record_squares(case: Case, losses: str, diameter: float, *, every: boo
     period, uses = _pattern(case.run)
     parts = [(period - 1, False), (1, True)]
     program = program_of(case, parts, uses, losses, diameter, every=every)
-    return plan_squares(case, program, case.witness["plan"])
+    # Whole epochs begin before a run that ends within one, and nothing happens before its first
+    # use. A plan of steps that are not alike counts from the run's own first step.
+    ahead = 0 if equal_steps(case.run) else program.steps - case.run.steps
+    return plan_squares(case, program, case.witness["plan"], ahead=ahead)
 
 
 def _pattern(run: Run) -> tuple[int, int]:

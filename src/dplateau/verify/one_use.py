@@ -38,7 +38,9 @@ from dplateau.verify.precise import (
     Precise,
     epsilon_at,
     gaussian_delta,
+    gaussian_overlap,
     laplace_delta,
+    laplace_overlap,
     sampled_epsilon,
     up,
 )
@@ -64,6 +66,12 @@ class Lengths:
         if distance == math.inf:
             return MP.mpf(1)
         return (laplace_delta if self.laplace else gaussian_delta)(epsilon, distance)
+
+    def overlap(self, epsilon: Precise, distance: Precise) -> Precise:
+        """Return 1 less the hockey stick, which fifty digits may not tell from 1."""
+        if distance == math.inf:
+            return MP.zero
+        return (laplace_overlap if self.laplace else gaussian_overlap)(epsilon, distance)
 
     def shifted(self, later: int) -> Precise:
         """Return the distance left by the shift program over ``later`` more steps.
@@ -151,8 +159,9 @@ def _series(case: Case) -> Derived:
     lengths, steps = _one_use(case), case.run.steps
 
     def delta(epsilon: Precise) -> Precise:
-        factor = lengths.stick(epsilon, lengths.reach)
-        return lengths.stick(epsilon, lengths.step) / (1 - factor) / steps
+        met = lengths.overlap(epsilon, lengths.reach)
+        # No delta is more than 1, whatever the series says.
+        return lengths.stick(epsilon, lengths.step) / met / steps if met > 0 else MP.mpf(1)
 
     return _curve_derived(case, delta, f"geometric series over {steps} steps")
 

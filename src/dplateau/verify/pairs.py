@@ -259,6 +259,32 @@ class TableLoss:
         return -max(end, 1e-9), max(end, 1e-9)
 
 
+@dataclass(frozen=True)
+class Between:
+    """A pair that is ``share`` of one pair and the rest of another, law by law.
+
+    Hockey sticks are jointly convex, so its curve lies below the same mixture of the two curves: as
+    if it were told beforehand which of the two it is.
+    """
+
+    one: LossPair
+    other: LossPair
+    share: float
+
+    @property
+    def symmetric(self) -> bool:
+        return self.one.symmetric and self.other.symmetric
+
+    def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
+        ends = self.one.deltas(epsilons, order), self.other.deltas(epsilons, order)
+        return np.asarray(self.share * ends[0] + (1 - self.share) * ends[1])
+
+    def reach(self, right: float, order: int) -> tuple[float, float]:
+        """Return losses that leave out little of both."""
+        lows, highs = zip(*(end.reach(right, order) for end in (self.one, self.other)), strict=True)
+        return min(lows), max(highs)
+
+
 def _chord(first: tuple[float, float], last: tuple[float, float], eps: float) -> float:
     share = math.expm1(eps - first[0]) / math.expm1(last[0] - first[0])
     return first[1] - share * (first[1] - last[1])

@@ -39,9 +39,22 @@ def gaussian_delta(epsilon: Precise, mu: Precise) -> Precise:
     return MP.ncdf(m / 2 - eps / m) - MP.exp(eps) * MP.ncdf(-m / 2 - eps / m)
 
 
+def gaussian_overlap(epsilon: Precise, mu: Precise) -> Precise:
+    """Return 1 - delta, with all its digits."""
+    if mu == 0:
+        return MP.mpf(1)
+    eps, m = MP.mpf(epsilon), MP.mpf(mu)
+    return MP.ncdf(eps / m - m / 2) + MP.exp(eps) * MP.ncdf(-m / 2 - eps / m)
+
+
 def laplace_delta(epsilon: Precise, ratio: Precise) -> Precise:
     """Return [1 - e^((eps - ratio)/2)]_+ for Laplace laws ``ratio`` scales apart."""
     return max(MP.zero, -MP.expm1((MP.mpf(epsilon) - ratio) / 2))
+
+
+def laplace_overlap(epsilon: Precise, ratio: Precise) -> Precise:
+    """Return 1 - delta, with all its digits."""
+    return MP.exp(min(MP.zero, (MP.mpf(epsilon) - ratio) / 2))
 
 
 def mixture(weights: Sequence[float], mus: Sequence[float]) -> Curve:

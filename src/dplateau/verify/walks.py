@@ -257,10 +257,13 @@ def _pieces(
 
 
 def plan_squares(
-    case: Case, program: Program, plan: Entry, where: str = "", start: float = 0.0
+    case: Case, program: Program, plan: Entry, where: str = "", start: float = 0.0, ahead: int = 0
 ) -> float:
-    """Walk a stored plan, which must end with the program; what it leaves over is charged."""
-    start_step, shifts = plan["start_step"].whole(), plan["blocks"].shift_blocks()
+    """Walk a stored plan, which must end with the program; what it leaves over is charged.
+
+    The plan counts from the program's step ``ahead``.
+    """
+    start_step, shifts = ahead + plan["start_step"].whole(), plan["blocks"].shift_blocks()
     covered = start_step + sum(count for count, _, _ in shifts)
     ends = covered == program.steps and start_step < program.steps
     case.require(f"plan length{where}", ends, f"ends at step {covered} of {program.steps}")

@@ -1,0 +1,159 @@
+"""Honest certificates of random runs that a verifier finds hard: each was once refused.
+
+``tools/verify_many.py`` draws thousands of such runs; these are the ones that it has found.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from dplateau.algorithms import (
+    Body,
+    Box,
+    CyclicSGD,
+    LossGeometry,
+    NoisySGD,
+    OnePassSGD,
+    Run,
+    Schedule,
+)
+from dplateau.bounds.registry import bound_named
+from dplateau.certificates import certify
+from dplateau.verify import Verification
+
+
+def confirmed(run: Run, bound: str, delta: float) -> Verification:
+    verdict = certify(run, delta, bounds=[bound_named(bound)]).verify()
+    assert verdict.ok, str(verdict)
+    return verdict
+
+
+def test_atoms_on_the_edges_of_a_start_are_covered_on_other_grids() -> None:
+    """Almost all starts lie on a few points, and a plan's edges on some of them."""
+    run = NoisySGD(
+        n=322,
+        batch_size=3,
+        steps=22,
+        learning_rate=1.9858905705626746,
+        l2=0.46761374570148845,
+        domain=Box(lower=(-2.5337664734033476,), upper=(2.5337664734033476,)),
+        loss=LossGeometry(
+            lipschitz=3.1772791462056826, convex=True, smoothness=0.10691346215033799
+        ),
+        noise_std=1.4465043166079157,
+        neighbors="replace",
+        release="last",
+        sampling="fixed",
+    )
+    confirmed(run, "fixed_size_averaged", 6.74e-07)
+
+
+def test_the_smallest_deltas_of_groups_are_confirmed() -> None:
+    """Five records at an epsilon of 700 leave each of them a delta of 1e-249."""
+    run = NoisySGD(
+        n=114,
+        sampling_rate=0.0018859518232838808,
+        steps=2,
+        learning_rate=1.0,
+        noise_multiplier=0.32809706526959187,
+        release="all",
+        group_size=5,
+    )
+    verdict = confirmed(run, "pld_composition", 1.61e-05)
+    assert verdict.claimed_epsilon == pytest.approx(700.9, abs=0.1)
+
+
+def test_losses_that_spread_far_are_tilted_to_the_point() -> None:
+    """Two records at an epsilon of 712: beside the best tilt nothing is likely near it."""
+    run = NoisySGD(
+        n=19126,
+        sampling_rate=0.0012418115419374485,
+        steps=255,
+        learning_rate=0.5,
+        noise_multiplier=0.30979037397813575,
+        release="last",
+        group_size=2,
+    )
+    confirmed(run, "pld_composition", 4.76e-05)
+
+
+@pytest.mark.parametrize("bound", ["random_stop_contraction", "random_stop_lipschitz"])
+def test_states_that_hardly_meet_are_confirmed(bound: str) -> None:
+    """A domain of fifty deviations: fifty digits do not tell its hockey stick from 1."""
+    run = OnePassSGD(
+        n=1,
+        batch_size=1,
+        learning_rate=1.5261838857717416,
+        domain=Body(diameter=82.52434849472532),
+        loss=LossGeometry(lipschitz=1.6150865153462257, convex=True, smoothness=0.476653763844319),
+        noise_std=1.5768994694558256,
+        release="random_stop",
+    )
+    confirmed(run, bound, 2.43e-08)
+
+
+@pytest.mark.parametrize(("n", "batch_size", "steps"), [(43, 17, 1), (43, 17, 4), (790, 18, 5)])
+def test_ordered_runs_that_end_within_an_epoch_are_confirmed(
+    n: int, batch_size: int, steps: int
+) -> None:
+    """A shorter last batch makes steps differ, and the plan begins with the run itself."""
+    run = CyclicSGD(
+        n=n,
+        batch_size=batch_size,
+        steps=steps,
+        order="shuffle_once",
+        learning_rate=1.9,
+        domain=Box(lower=(-13.9,), upper=(13.9,)),
+        loss=LossGeometry(lipschitz=1.4, convex=True, smoothness=2.0, strong_convexity=0.08),
+        noise_multiplier=18.0,
+        release="last",
+    )
+    confirmed(run, "modulus", 4.99e-08)
+
+
+def test_some_learning_rates_expand_and_some_do_not() -> None:
+    """No class of losses but the smooth ones then serves all rates."""
+    run = NoisySGD(
+        n=832,
+        sampling_rate=Schedule(((0.48456562492795807, 4), (0.39509448002410097, 4))),
+        batch_size=497.5470363555418,
+        steps=8,
+        learning_rate=Schedule(((3.394537804238342, 4), (2.9394034705059218, 4))),
+        l2=0.013283402012102536,
+        domain=Body(diameter=5.027330530973873),
+        loss=LossGeometry(
+            lipschitz=0.9561115617640507,
+            convex=True,
+            smoothness=0.6538987417160431,
+            strong_convexity=0.0877774740197927,
+        ),
+        noise_multiplier=58.86074188714035,
+        release="last",
+    )
+    confirmed(run, "every_batch", 0.000529)
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "rates", "steps", "multiplier", "delta"),
+    [
+        ("add_remove", (0.0016213, 0.0009566), 615, 0.3337, 1e-6),
+        ("replace", (0.0496, 0.0080), 849, 0.9591, 1e-6),
+    ],
+)
+def test_sampling_rates_that_never_repeat_are_confirmed(
+    neighbors: str, rates: tuple[float, float], steps: int, multiplier: float, delta: float
+) -> None:
+    """Hundreds of rates are mixtures of a few; rounding them up would cost .3 percent."""
+    first, last = rates
+    falling = [first * (last / first) ** (t / (steps - 1)) for t in range(steps)]
+    run = NoisySGD(
+        n=5393,
+        sampling_rate=Schedule.of(falling),
+        batch_size=410.0,
+        steps=steps,
+        learning_rate=0.1,
+        noise_multiplier=multiplier,
+        neighbors=neighbors,
+        release="last",
+    )
+    confirmed(run, "pld_composition", delta)
