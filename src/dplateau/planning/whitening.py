@@ -31,9 +31,9 @@ MOST_NOISE = 0.15
 # second round, on rows that the first has made nearly white, sees the weak ones better.
 MOST_NOISE_EACH = 10.0
 NOISE_EACH_FOR_TWO = 2.0
-# With fewer records the weak directions that whitening brings out are learned by heart, unless there
-# are so many records for each. (The latter was chosen on training rows of CASP and diabetes, 283 to
-# 800 of them with the others held out, and on simulated lines of 500.)
+# With fewer records the weak directions that whitening brings out are learned by heart, unless
+# there are so many for each feature. (The latter was chosen on training rows of CASP
+# and diabetes, 283 to 800 of them with the others held out, and on simulated lines of 500.)
 FEWEST_RECORDS = 1000
 RECORDS_FOR_EACH = 25
 # White rows are shortened to the root of their typical squared norm, times this. Shortening a row
