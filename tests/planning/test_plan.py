@@ -137,6 +137,10 @@ def test_random_sizes_have_plans(n: int, d: int, classes: int, epsilon: float) -
     assert isinstance(found.loss, Softmax if classes > 2 else Logistic)
 
 
+def test_a_run_shorter_than_the_lag_of_its_momentum_is_not_shortened() -> None:
+    assert plan(5_668_878, 22, 3, epsilon=20.0, delta=1e-7).certificate.claimed_epsilon <= 20.0
+
+
 def test_more_privacy_never_forecasts_a_better_model() -> None:
     errors = []
     for epsilon in (0.1, 0.5, 1, 2, 4, 8):

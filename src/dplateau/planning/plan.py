@@ -80,11 +80,11 @@ class Plan(Shown):
     def doubts(self) -> tuple[str, ...]:
         """Return why the plan promises little, from public sizes alone; nothing if it is sound."""
         claim = self.certificate
-        found = checks.weak_claim(claim.claimed_epsilon, claim.claimed_delta, self.run.n)
+        doubts = checks.weak_claim(claim.claimed_epsilon, claim.claimed_delta, self.run.n)
         if self.expected is None or self.expected.share < POOR_SHARE:
-            return found
+            return doubts
         return (
-            *found,
+            *doubts,
             f"the model will hardly work: with n = {self.run.n} records at epsilon = "
             f"{rounded_up(claim.claimed_epsilon, 3)} its scores are expected to miss by "
             f"{min(1.0, self.expected.share):.0%} of their spread (a constant misses by 100%); it "
@@ -194,8 +194,8 @@ def plan(
 
     Examples
     --------
-    >>> found = plan(n=30_000, d=100, epsilon=1.0)
-    >>> found.run.kind, found.certificate.claimed_epsilon <= 1.0
+    >>> chosen = plan(n=30_000, d=100, epsilon=1.0)
+    >>> chosen.run.kind, chosen.certificate.claimed_epsilon <= 1.0
     ('NoisyGD', True)
     """
     task = Task(
@@ -226,11 +226,11 @@ def plan(
                 'bounds="private" needs a planner\'s recipe of full batches, whose noise it '
                 "shares; state public bounds, or leave the run out"
             )
-        found = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
+        calibration = with_noise(_about_persons(algorithm, task.max_records_per_person), task)
         # A run that declares convex losses is about gradients that nothing cuts.
-        declared = found.run.loss is not None and found.run.loss.convex
+        declared = calibration.run.loss is not None and calibration.run.loss.convex
         model = task.model.convex if declared else task.model
-        return _plan(model, model, found, None, (), _forecast(found.run, task))
+        return _plan(model, model, calibration, None, (), _forecast(calibration.run, task))
     known = ("auto", *RECIPES)
     if algorithm not in known:
         raise InvalidInput(
@@ -256,9 +256,9 @@ def plan(
         left = on_white_rows(task, rest, lengths)
     best, others = _chosen(tried, _cuts(left, loss, target_bound))
     best = quickest(best, left)
-    found = with_noise(best.run, left)
+    calibration = with_noise(best.run, left)
     expected = best.expected
-    made = _plan(task.model, best.model, found, best, others, expected, moments, lengths)
+    made = _plan(task.model, best.model, calibration, best, others, expected, moments, lengths)
     return replace(made, ranges=ranges)
 
 
@@ -271,12 +271,12 @@ def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:
 
 def _chosen(names: list[str], tasks: list[Task]) -> tuple[Candidate, tuple[Candidate, ...]]:
     """Return the best candidate, and the best ones of the other recipes."""
-    found = []
+    candidates = []
     with counting("recipes", len(names)) as advance:
         for name in names:
-            found.append(min((RECIPES[name](task) for task in tasks), key=_error))
+            candidates.append(min((RECIPES[name](task) for task in tasks), key=_error))
             advance(1)
-    best, *others = sorted(found, key=_error)
+    best, *others = sorted(candidates, key=_error)
     return best, tuple(others)
 
 
@@ -321,7 +321,7 @@ def _about_persons(run: Run, most: int) -> Run:
 def _plan(
     rows: Model,
     model: Model,
-    found: Calibration,
+    calibration: Calibration,
     chosen: Candidate | None,
     rejected: tuple[Candidate, ...],
     expected: Forecast | None,
@@ -329,14 +329,14 @@ def _plan(
     lengths: Lengths | None = None,
 ) -> Plan:
     return Plan(
-        run=found.run,
+        run=calibration.run,
         loss=model.loss,
         data_norm=rows.data_norm,
         intercept=rows.intercept,
         row_norm=rows.feature_norm,
         feature_norm=model.feature_norm,
         clip=model.clip,
-        gradients=found.certificate,
+        gradients=calibration.certificate,
         moments=moments,
         ranges=None,
         lengths=lengths,

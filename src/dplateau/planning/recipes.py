@@ -220,14 +220,16 @@ def quickest(best: Candidate, task: Task) -> Candidate:
     tail = run.average_last / run.steps
     (rate,) = learning_rates(run)
     reach = rate / (1 - run.momentum) * _pulled(run.steps, tail, run.momentum)
+    if reach <= 0:  # so few steps that the lag is longer than the run: nothing is to be shortened
+        return best
 
     def shorter(steps: int) -> Iterator[Candidate]:
         # The momentum follows from the time, and a slower one reaches less in the same time.
         for inertia in MOMENTA:
             time = reach / max(1.0, _pulled(steps, tail, inertia)) * steps
-            found = _with_momentum(task, time, tail, steps)
-            if found.run.momentum == inertia:
-                yield found
+            candidate = _with_momentum(task, time, tail, steps)
+            if candidate.run.momentum == inertia:
+                yield candidate
 
     tries = (short for part in LENGTHS for short in shorter(math.ceil(part * run.steps)))
     return next((short for short in tries if _as_good(short.expected, best.expected)), best)
@@ -401,8 +403,8 @@ def _largest_rate(model: Model, ridge: float) -> float:
 def _best(name: str, runs: Iterator[Run], model: Model, task: Task) -> Candidate:
     """Return the run with the smallest expected error."""
     d = task.d + (model.intercept > 0)
-    found = (Candidate(name, run, model, forecast(run, d, model)) for run in runs)
-    return min(found, key=lambda candidate: candidate.expected.error)
+    candidates = (Candidate(name, run, model, forecast(run, d, model)) for run in runs)
+    return min(candidates, key=lambda candidate: candidate.expected.error)
 
 
 RECIPES: dict[str, Callable[[Task], Candidate]] = {

@@ -151,9 +151,9 @@ def ranges_for(task: Task, columns: int) -> tuple[Certificate, Task]:
         neighbors=task.neighbors,
         group_size=task.max_records_per_person,
     )
-    found = certify(search, task.delta, bounds=[bound_named("gdp_composition")])
+    certificate = certify(search, task.delta, bounds=[bound_named("gdp_composition")])
     rest = gaussian_epsilon(task.delta, whole * math.sqrt(1 - RANGES_SHARE))
-    return found.named("the noisy bisection for the ranges"), replace(task, epsilon=rest)
+    return certificate.named("the noisy bisection for the ranges"), replace(task, epsilon=rest)
 
 
 def on_white_rows(task: Task, epsilon: float, lengths: Lengths) -> Task:

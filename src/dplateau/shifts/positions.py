@@ -108,7 +108,7 @@ def position_costs(
     far = diameter if math.isfinite(diameter) else 0.0
     windows = _windows(whole.others, whole.noise_std, whole.length)
     costs, taken = _pooled_costs(
-        *windows, whole.own, whole.reach, whole.noise_std, whole.length, uses, far, starts
+        *windows, whole.own, whole.reach, whole.noise_std, uses, far, starts
     )
     roundings = _ROUNDINGS_PER_STEP * steps.steps + _ROUNDINGS
     return costs * (1 + roundings * _ROUNDING) + _UNDERFLOW, taken
@@ -181,7 +181,6 @@ def _pooled_costs(
     own: FloatArray,
     reach: FloatArray,
     noise: FloatArray,
-    length: int,
     uses: IntArray,
     far: float,
     starts: IntArray,
