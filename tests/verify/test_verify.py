@@ -326,7 +326,7 @@ def test_the_command_refuses_other_files(
     assert called(str(file)) == 2
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith("dplateau: not a certificate")
+    assert shown.err.partition("certificate.json: ")[2].startswith("not a certificate")
     assert shown.err.count("\n") == 1
 
 
