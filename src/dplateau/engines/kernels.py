@@ -83,21 +83,21 @@ def exponentials(values: FloatArray, room: FloatArray) -> None:
 @compiled_in_any_order
 def slope(score: float, target: Any, shape: int, numbers: FloatArray) -> float:
     """Return the link at one score."""
-    found = 0.0
+    derivative = 0.0
     if shape == 0:
-        found = -target / (1.0 + np.exp(target * score))
+        derivative = -target / (1.0 + np.exp(target * score))
     else:
         low, high = numbers[0], numbers[1]
         if (shape == 2 or shape == 4) and target < 0:
             low, high = -high, -low
         residual = score - target
         if shape < 3:
-            found = min(max(numbers[2] * residual, low), high)
+            derivative = min(max(numbers[2] * residual, low), high)
         elif residual > 0:
-            found = high
+            derivative = high
         elif residual < 0:
-            found = low
-    return found if found == found else 0.0
+            derivative = low
+    return derivative if derivative == derivative else 0.0
 
 
 @compiled_in_any_order
@@ -176,8 +176,8 @@ def add_products(tile: Reals, slopes: FloatArray, shift: float, total: FloatArra
 @compiled
 def rounded(slope: float, entry: Any, shift: float) -> float:
     """Return the product, rounded to whole units."""
-    found: float = (slope * np.float64(entry) + shift) - shift
-    return found
+    product: float = (slope * np.float64(entry) + shift) - shift
+    return product
 
 
 @compiled
@@ -323,13 +323,13 @@ def column_product(
             )
     for k in range(whole, height):
         lanes[k % LANES] += rounded(slopes[k], column[k], shift)
-    found = np.int64(0)
+    total = np.int64(0)
     for i in range(0, LANES, 8):
         eight = 0.0
         for k in range(i, i + 8):
             eight += lanes[k]
-        found += np.int64(eight * per_unit)
-    return found
+        total += np.int64(eight * per_unit)
+    return total
 
 
 @compiled
@@ -547,22 +547,22 @@ def sparse_class_gradient(
         weigh(slopes, answer, numbers)
         for k in range(starts[row], starts[row + 1]):
             for c in range(classes):
-                found = rounded(slopes[c, 0], data[k], shift)
-                total[columns[k], c] += np.int64(found * per_unit)
+                product = rounded(slopes[c, 0], data[k], shift)
+                total[columns[k], c] += np.int64(product * per_unit)
     return total
 
 
 @compiled_in_any_order
 def squared_norms(features: Reals) -> FloatArray:
     """Return the squared norm of every row, summed in doubles."""
-    found = np.empty(features.shape[0])
+    norms = np.empty(features.shape[0])
     for i in range(features.shape[0]):
         total = 0.0
         for j in range(features.shape[1]):
             entry = np.float64(features[i, j])
             total += entry * entry
-        found[i] = total
-    return found
+        norms[i] = total
+    return norms
 
 
 @compiled
@@ -591,8 +591,8 @@ def within_bounds(value: float, low: float, high: float, center: float, per_half
     """Return (x - center) / half for a value x cut to [low, high]; no number stays none."""
     cut = low if value < low else value
     cut = high if cut > high else cut
-    found: float = (cut - center) * per_half
-    return found
+    mapped: float = (cut - center) * per_half
+    return mapped
 
 
 @compiled
@@ -607,18 +607,18 @@ def bring_rows_to_bounds(
     features: Reals,
     bounds: FloatArray,
     longest: float,
-    found: Reals,
+    mapped: Reals,
 ) -> bool:
     """Map the columns of rows, scale rows down to ``longest``; return whether all were finite.
 
     ``bounds`` has rows of what ``within_bounds`` takes: low, high, center and 1 / half. The
-    length of a row is that of what is stored. ``found`` may have more columns.
+    length of a row is that of what is stored. ``mapped`` may have more columns.
     """
     count, width = features.shape
     low, high, center, per_half = bounds[0], bounds[1], bounds[2], bounds[3]
     fine = True
     for i in range(count):
-        before, after = features[i], found[i, :width]
+        before, after = features[i], mapped[i, :width]
         square = 0.0
         for j in range(width):
             value = np.float64(before[j])
@@ -640,7 +640,7 @@ def bring_columns_to_bounds(
     bounds: FloatArray,
     longest: float,
     height: int,
-    found: Reals,
+    mapped: Reals,
 ) -> bool:
     """Do the same to matrices with a row per column, ``height`` records at a time."""
     width, count = features.shape
@@ -650,7 +650,7 @@ def bring_columns_to_bounds(
         size = min(count - start, height)
         squares[:] = 0.0
         for j in range(width):
-            before, after = features[j, start : start + size], found[j, start : start + size]
+            before, after = features[j, start : start + size], mapped[j, start : start + size]
             for i in range(size):
                 value = np.float64(before[i])
                 after[i] = within_bounds(value, low[j], high[j], center[j], per_half[j])
@@ -664,7 +664,7 @@ def bring_columns_to_bounds(
             fine = fine and norm == norm
             squares[i] = share_within(longest, norm)
         for j in range(width if over else 0):
-            after = found[j, start : start + size]
+            after = mapped[j, start : start + size]
             for i in range(size):
                 after[i] = np.float64(after[i]) * squares[i]
     return fine

@@ -139,8 +139,8 @@ class Coins:
         """Return the chances of heads under the law tilted by e^(tilt M)."""
         with np.errstate(divide="ignore"):
             odds = np.log(self.rates) - np.log1p(-self.rates)
-        found: FloatArray = special.expit(odds + tilt * self.weights)
-        return found
+        chances: FloatArray = special.expit(odds + tilt * self.weights)
+        return chances
 
     def deviation(self, tilt: float) -> float:
         """Return the standard deviation of M under the tilted law."""
@@ -225,13 +225,13 @@ class SmoothedCoins:
         """Return positive and negative tilts that reach the rarest values on either side."""
         sides = []
         for sign in (1.0, -1.0):
-            found, tilt = [], 1.5 * sign / self._deviation(0.0)
+            tilted, tilt = [], 1.5 * sign / self._deviation(0.0)
             for _ in range(60):
-                found.append(self._tilted(tilt))
+                tilted.append(self._tilted(tilt))
                 if self._log_tail(tilt) < math.log(self.rarest) - 3:
                     break
                 tilt += 5 * sign / self._deviation(tilt)
-            sides.append(found)
+            sides.append(tilted)
         return sides[0], sides[1]
 
     def _deviation(self, tilt: float) -> float:
@@ -395,8 +395,8 @@ def _survival(parts: np.ndarray, start: float, end: float) -> tuple[FloatArray, 
 
 
 def _whole_numbers(count: int) -> FloatArray:
-    found: FloatArray = np.arange(count, dtype=np.float64)
-    return found
+    numbers: FloatArray = np.arange(count, dtype=np.float64)
+    return numbers
 
 
 def few_atoms(coins: Coins, most: int) -> Atoms | None:
@@ -416,10 +416,10 @@ def few_atoms(coins: Coins, most: int) -> Atoms | None:
 def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
     """Return the chances of so many heads of ``count`` coins, up to ``_rounding_of(count)``."""
     ways = -math.log(count + 1) - special.betaln(count - heads + 1, heads + 1)
-    found: FloatArray = np.exp(
+    masses: FloatArray = np.exp(
         ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
     )
-    return found
+    return masses
 
 
 def _rounding_of(count: float) -> float:
@@ -499,15 +499,15 @@ def _few(weights: FloatArray, rate: float, older: float, missing: float) -> Star
 
 def _either(one: float, others: FloatArray) -> FloatArray:
     """Return the chances that one of two independent things happens, rounded up."""
-    found: FloatArray = np.minimum((one + (1 - one) * others) * (1 + 1e-15), 1.0)
-    return found
+    chances: FloatArray = np.minimum((one + (1 - one) * others) * (1 + 1e-15), 1.0)
+    return chances
 
 
 def _tails(masses: FloatArray, missing: float) -> FloatArray:
     """Return the sums of all later masses, rounded up."""
     above = np.r_[np.cumsum(masses[::-1])[::-1][1:], 0.0]
-    found: FloatArray = np.minimum(above * (1 + 4 * masses.size * _UNIT) + missing, 1.0)
-    return found
+    tails: FloatArray = np.minimum(above * (1 + 4 * masses.size * _UNIT) + missing, 1.0)
+    return tails
 
 
 def _total(places: npt.NDArray[np.int64], rate: float, size: int) -> tuple[FloatArray, float]:

@@ -283,13 +283,13 @@ class _Moments:
 
         The further losses spread, the sooner a tilt beside it puts epsilon where nothing is likely.
         """
-        found = optimize.minimize_scalar(
+        best = optimize.minimize_scalar(
             lambda tilt: float(self.at(tilt)[0]) - tilt * epsilon,
             bounds=(near / 2, 2 * near),
             options={"xatol": 1e-3 * near},
             method="bounded",
         )
-        return float(found.x)
+        return float(best.x)
 
     def windows(self, tilt: float) -> list[tuple[int, int]]:
         """Return for every row the cells that hold all but e^-40 of its tilted law (Chernoff)."""
@@ -373,8 +373,8 @@ def _log_moment(part: LossMasses, tilt: float) -> float:
 
 def _sizes(logs: FloatArray) -> FloatArray:
     """Return e^logs; below e^-300 count as e^-300: nothing is lost, and underflow is slow."""
-    found: FloatArray = np.exp(np.maximum(logs, -300.0))
-    return found
+    masses: FloatArray = np.exp(np.maximum(logs, -300.0))
+    return masses
 
 
 # --- from curves to epsilons ---------------------------------------------------------------------

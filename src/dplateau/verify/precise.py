@@ -221,8 +221,8 @@ def _best_epsilon(
 def _points(order: float, distances: FloatArray) -> FloatArray:
     """Return over how many points the divergences are summed."""
     steps = np.minimum(0.1, 0.3 / distances)
-    found: FloatArray = np.ceil((30.0 + order * distances) / steps)
-    return found
+    terms: FloatArray = np.ceil((30.0 + order * distances) / steps)
+    return terms
 
 
 def sampled_divergences(order: float, rates: FloatArray, distances: FloatArray) -> FloatArray:
@@ -234,7 +234,7 @@ def sampled_divergences(order: float, rates: FloatArray, distances: FloatArray) 
     exponential of minus the strip over its step.
     """
     with np.errstate(over="ignore"):
-        found = order * distances**2 / 2 * _UP
+        divergences = order * distances**2 / 2 * _UP
     sampled = np.flatnonzero(rates < 1)
     most = float(_points(order, distances[sampled]).max(initial=0.0))
     if not most < _MOST_POINTS:
@@ -242,8 +242,8 @@ def sampled_divergences(order: float, rates: FloatArray, distances: FloatArray) 
         raise ArithmeticError(f"the order {order:g} at distance {worst:g} is out of reach")
     for some in np.array_split(sampled, math.ceil(most * sampled.size / _AT_ONCE) or 1):
         if some.size:
-            found[some] = _summed(order, rates[some, None], distances[some, None])
-    return found
+            divergences[some] = _summed(order, rates[some, None], distances[some, None])
+    return divergences
 
 
 def _summed(order: float, rate: FloatArray, distance: FloatArray) -> FloatArray:
@@ -253,8 +253,8 @@ def _summed(order: float, rate: FloatArray, distance: FloatArray) -> FloatArray:
     y = rate * np.expm1(np.minimum(distance * x - distance**2 / 2, 700.0))
     logs = _log_beyond_linear(y, order) - x**2 / 2
     log_sums = special.logsumexp(logs, axis=1) + np.log(step[:, 0] / math.sqrt(2 * math.pi))
-    found: FloatArray = np.logaddexp(0.0, log_sums) / (order - 1) * _UP
-    return found
+    divergences: FloatArray = np.logaddexp(0.0, log_sums) / (order - 1) * _UP
+    return divergences
 
 
 def _log_beyond_linear(y: Any, order: float) -> Any:

@@ -37,20 +37,20 @@ Row = tuple[float, float]
 Confirm = Callable[[Row], Row | None]
 
 
-def verify_composition(found: Any) -> Verification:
+def verify_composition(document: Any) -> Verification:
     """Re-derive the claim of a composition; whatever is wrong with it, the answer is a verdict."""
     ledger = Ledger()
 
     def derivation() -> None:
-        node = _Node(found, ledger, "", 0)
+        node = _Node(document, ledger, "", 0)
         ledger.require_proved(node.epsilon, node.derived(), "composed")
 
     return Verification(
         ok=ledger.settles(derivation),
         checks=tuple(ledger.checks),
-        claimed_epsilon=reading.stated(found, "claim", "epsilon"),
+        claimed_epsilon=reading.stated(document, "claim", "epsilon"),
         rederived_epsilon=ledger.derived,
-        bound=reading.stated_text(found, "method"),
+        bound=reading.stated_text(document, "method"),
     )
 
 

@@ -54,14 +54,14 @@ FAMILIES = (
 
 
 @counting("verifying")
-def verify(found: Any) -> Verification:
+def verify(document: Any) -> Verification:
     """Re-derive a certificate's claim by code that shares nothing with the code that made it.
 
-    Whatever is wrong with what was found, the answer is a verdict that says so, never an error.
+    Whatever is wrong with it, the answer is a verdict that says so, never an error.
 
     Parameters
     ----------
-    found
+    document
         What ``Certificate.to_dict`` returns or what JSON reads from a file.
 
     Returns
@@ -71,16 +71,16 @@ def verify(found: Any) -> Verification:
     """
     from dplateau.verify.releases import verify_composition
 
-    if isinstance(found, dict) and found.get("kind") == reading.COMPOSITION:
-        return verify_composition(found)
+    if isinstance(document, dict) and document.get("kind") == reading.COMPOSITION:
+        return verify_composition(document)
     ledger = Ledger()
-    ok = ledger.settles(lambda: examined(found, ledger))
+    ok = ledger.settles(lambda: examined(document, ledger))
     return Verification(
         ok=ok,
         checks=tuple(ledger.checks),
-        claimed_epsilon=reading.stated(found, "claim", "epsilon"),
+        claimed_epsilon=reading.stated(document, "claim", "epsilon"),
         rederived_epsilon=ledger.derived,
-        bound=reading.stated_text(found, "bound"),
+        bound=reading.stated_text(document, "bound"),
     )
 
 
@@ -104,12 +104,12 @@ def examined(document: Any, ledger: Ledger) -> tuple[Case, str, Derived]:
 # from every start.
 
 
-def verify_mixing(found: Any) -> MixingVerification:
+def verify_mixing(document: Any) -> MixingVerification:
     """Re-derive a mixing certificate's claim; whatever is wrong with it is said in the verdict."""
     ledger = Ledger()
 
     def derivation() -> None:
-        content = reading.require_envelope(found, MIXING, ledger)
+        content = reading.require_envelope(document, MIXING, ledger)
         claimed = content["claim"]["total_variation"].number()
         ledger.require("claim", 0 <= claimed <= 1, f"total variation {rounded_up(claimed, 9)}")
         content["citation"].word()
@@ -123,7 +123,7 @@ def verify_mixing(found: Any) -> MixingVerification:
         ledger.require("total variation is proved", claimed >= min(total_variation, 1), detail)
 
     ok = ledger.settles(derivation)
-    claimed = reading.stated(found, "claim", "total_variation")
+    claimed = reading.stated(document, "claim", "total_variation")
     return MixingVerification(ok, tuple(ledger.checks), claimed, ledger.derived)
 
 
