@@ -56,17 +56,17 @@ def account(
     """Give the smallest provable epsilon of a run, and what stands beside it."""
     from dplateau.cli import show
 
-    found = answer_of(run, delta, every=whole)
+    answer = answer_of(run, delta, every=whole)
     if output is not None:
-        write_whole(output, found.certificate.to_json())
+        write_whole(output, answer.certificate.to_json())
     if json:
-        print_json(_as_dict(found))
+        print_json(_as_dict(answer))
         return
     if whole:
-        show.show_comparison(found.comparison, found.certificate, every=True)
-    show.show_answer(found)
+        show.show_comparison(answer.comparison, answer.certificate, every=True)
+    show.show_answer(answer)
     if whole:
-        show.show_assumptions(found.certificate.assumptions)
+        show.show_assumptions(answer.certificate.assumptions)
     tell_written("certificate", output)
 
 
@@ -90,11 +90,11 @@ def compare_command(
     """Show what every bound that applies says about a run."""
     from dplateau.cli import show
 
-    found = answer_of(run, delta, historical=historical, every=True)
+    answer = answer_of(run, delta, historical=historical, every=True)
     if json:
-        print_json(_as_dict(found))
+        print_json(_as_dict(answer))
         return
-    show.show_comparison(found.comparison, found.certificate, every=whole)
+    show.show_comparison(answer.comparison, answer.certificate, every=whole)
 
 
 @app.command(
@@ -122,15 +122,19 @@ def calibrate_command(
     from dplateau.certificates import calibrate
     from dplateau.cli import show
 
-    found = calibrate(run, epsilon, delta, vary=vary.replace("-", "_"))
+    calibration = calibrate(run, epsilon, delta, vary=vary.replace("-", "_"))
     if output is not None:
-        write_whole(output, found.certificate.to_json())
-    answer = answer_of(found.run, delta, certificate=found.certificate)
+        write_whole(output, calibration.certificate.to_json())
+    answer = answer_of(calibration.run, delta, certificate=calibration.certificate)
     if json:
-        varied = {"varied": found.varied, "value": found.value, "unlimited": found.unlimited}
+        varied = {
+            "varied": calibration.varied,
+            "value": calibration.value,
+            "unlimited": calibration.unlimited,
+        }
         print_json({**varied, **_as_dict(answer)})
         return
-    show.show_calibration(found)
+    show.show_calibration(calibration)
     show.show_answer(answer)
     tell_written("certificate", output)
 
@@ -234,7 +238,7 @@ def plan_command(
     """
     from dplateau.planning import plan
 
-    found = plan(
+    planned = plan(
         n=n,
         d=d,
         n_classes=classes,
@@ -247,22 +251,22 @@ def plan_command(
         max_records_per_person=max_records_per_person,
     )
     if output is not None:
-        write_whole(output, found.certificate.to_json())
+        write_whole(output, planned.certificate.to_json())
     if json:
-        claim = found.certificate
+        claim = planned.certificate
         answer = {
             "claimed_epsilon": claim.claimed_epsilon,
             "claimed_delta": claim.claimed_delta,
-            "run": found.run.to_dict(),
-            "loss": type(found.loss).__name__,
-            "rounds_of_whitening": len(found.moments),
-            "warnings": list(found.doubts),
+            "run": planned.run.to_dict(),
+            "loss": type(planned.loss).__name__,
+            "rounds_of_whitening": len(planned.moments),
+            "warnings": list(planned.doubts),
             "certificate": claim.to_dict(),
         }
         print_json(answer)
         return
-    typer.echo(found.summary)
-    for doubt in found.doubts:
+    typer.echo(planned.summary)
+    for doubt in planned.doubts:
         typer.echo(f"take note: {doubt}")
     tell_written("certificate", output)
 
@@ -298,27 +302,29 @@ def convert_command(
             f"{' and '.join(f'--{name}' for name in given) or 'none of them'}"
         )
     (asked,) = set(stated) - set(given)
-    found: dict[str, float] = {}
+    by_way: dict[str, float] = {}
     for way in conversions.CONVERSIONS:
         if zeta is None:
             assert epsilon is not None
             assert delta is not None
-            found[way] = conversions.largest_zeta(alpha, epsilon, delta, way)
+            by_way[way] = conversions.largest_zeta(alpha, epsilon, delta, way)
         elif delta is None:
             assert epsilon is not None
-            found[way] = getattr(conversions, f"{way}_delta")(alpha, zeta, epsilon)
+            by_way[way] = getattr(conversions, f"{way}_delta")(alpha, zeta, epsilon)
         else:
-            found[way] = getattr(conversions, f"{way}_epsilon")(alpha, zeta, delta)
+            by_way[way] = getattr(conversions, f"{way}_epsilon")(alpha, zeta, delta)
     if json:
-        finite = {way: value if abs(value) < float("inf") else None for way, value in found.items()}
+        finite = {
+            way: value if abs(value) < float("inf") else None for way, value in by_way.items()
+        }
         answer = {"alpha": alpha, **given, "asked": asked, asked: finite}
         print_json(answer)
         return
-    _show_conversions(alpha, given, asked, found)
+    _show_conversions(alpha, given, asked, by_way)
 
 
 def _show_conversions(
-    alpha: float, given: dict[str, float], asked: str, found: dict[str, float]
+    alpha: float, given: dict[str, float], asked: str, by_way: dict[str, float]
 ) -> None:
     from rich.table import Table
 
@@ -333,7 +339,7 @@ def _show_conversions(
     table.add_column("conversion")
     table.add_column(what, justify="right")
     table.add_column("source")
-    for way, value in found.items():
+    for way, value in by_way.items():
         style = "bold" if way == "optimal" else None
         table.add_row(way, shown(value, 7, padded=True), _SOURCES[way], style=style)
     console.print(table)

@@ -137,16 +137,16 @@ def audit_command(
     }
     _check_request(trainer, options, output)
     functions = None if trainer is None else (_function(trainer), pair and _function(pair))
-    found = findings_against(*_claim(run, delta), effort=effort.value)
-    if functions is not None and found.sound:
-        found = _with_trainer(found, functions, options)
-    body = json_text.dumps(found.to_dict(), indent=2, allow_nan=False)
-    if picture is not None and found.report is not None:
-        _draw(found, picture)
+    findings = findings_against(*_claim(run, delta), effort=effort.value)
+    if functions is not None and findings.sound:
+        findings = _with_trainer(findings, functions, options)
+    body = json_text.dumps(findings.to_dict(), indent=2, allow_nan=False)
+    if picture is not None and findings.report is not None:
+        _draw(findings, picture)
     if output is not None:
         write_whole(output, body + "\n")
-    typer.echo(body if json else str(found))
-    if found.contradicted:
+    typer.echo(body if json else str(findings))
+    if findings.contradicted:
         raise typer.Exit(1)
 
 
@@ -181,27 +181,27 @@ def _claim(run: Run | Path, delta: float | None) -> tuple[Certificate, Verificat
             raise InvalidInput("a run needs --delta, the failure probability of the claim")
         certificate = certify(run, delta)
         return certificate, certificate.verify()
-    found = read_certificate(read_text(run))
-    certificate = Certificate.from_dict(found)
+    fields = read_certificate(read_text(run))
+    certificate = Certificate.from_dict(fields)
     if delta is not None and delta != certificate.claimed_delta:
         raise InvalidInput(
             f"{run} claims delta {rounded_up(certificate.claimed_delta)}, not {delta:g}; "
             "leave --delta out"
         )
-    return certificate, verify(found)
+    return certificate, verify(fields)
 
 
 def _with_trainer(
-    found: Findings, functions: tuple[Callable[..., Any], Any], options: dict[str, Any]
+    findings: Findings, functions: tuple[Callable[..., Any], Any], options: dict[str, Any]
 ) -> Findings:
     from dplateau.audit.monte_carlo import audit_trainer
 
     train, make_pair = functions
     runs = 1000 if options["runs"] is None else options["runs"]
-    data, neighbor = _pair(found.certificate.run, make_pair)
+    data, neighbor = _pair(findings.certificate.run, make_pair)
     audit = audit_trainer(
         _guarded(train, "trainer"),
-        found.certificate,
+        findings.certificate,
         data,
         neighbor,
         runs=runs,
@@ -211,7 +211,7 @@ def _with_trainer(
         jobs=1 if options["jobs"] is None else options["jobs"] or None,
         state=options["state"],
     )
-    return replace(found, report=audit)
+    return replace(findings, report=audit)
 
 
 def _pair(run: Run, make_pair: Callable[..., Any] | None) -> tuple[Any, Any]:
@@ -234,12 +234,12 @@ def _function(place: str) -> Callable[..., Any]:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = pkgutil.resolve_name(place)
+        named: Any = pkgutil.resolve_name(place)
     except Exception as error:
         raise InvalidInput(f"cannot load {place}: {type(error).__name__}: {error}") from None
-    if not callable(found):
-        raise InvalidInput(f"{place} is no function; it is a {type(found).__name__}")
-    function: Callable[..., Any] = found
+    if not callable(named):
+        raise InvalidInput(f"{place} is no function; it is a {type(named).__name__}")
+    function: Callable[..., Any] = named
     return function
 
 
@@ -264,9 +264,9 @@ def _guarded(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     return called
 
 
-def _draw(found: Findings, picture: Path) -> None:
+def _draw(findings: Findings, picture: Path) -> None:
     from dplateau.plots import AuditDisplay
 
-    assert found.report is not None
-    display = AuditDisplay.from_report(found.report, found.certificate)
+    assert findings.report is not None
+    display = AuditDisplay.from_report(findings.report, findings.certificate)
     write_whole(picture, display.to_bytes(picture.suffix))

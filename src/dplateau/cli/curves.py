@@ -118,12 +118,12 @@ def per_record_command(
     """
     from dplateau.certificates import per_record
 
-    found = per_record(run, delta)
+    records = per_record(run, delta)
     # Positions are counted from 1, as everywhere people read them.
     rows = [
         (int(position) + 1, float(epsilon), bound)
         for position, epsilon, bound in zip(
-            found.positions, found.epsilons, found.bounds, strict=True
+            records.positions, records.epsilons, records.bounds, strict=True
         )
     ]
     if csv is not None:
@@ -187,8 +187,8 @@ def _over_steps(run: Run, delta: float, steps: IntArray, *, lower: bool) -> Epsi
     from dplateau.plots import EpsilonOverStepsDisplay
 
     curve = epsilon_over_steps(run, delta, steps)
-    found = lower_over_steps(run, delta, steps) if lower else None
-    return EpsilonOverStepsDisplay.from_curve(curve, found)
+    from_below = lower_over_steps(run, delta, steps) if lower else None
+    return EpsilonOverStepsDisplay.from_curve(curve, from_below)
 
 
 def _over_records(run: Run, delta: float, positions: IntArray, *, lower: bool) -> RecordDisplay:
@@ -197,8 +197,8 @@ def _over_records(run: Run, delta: float, positions: IntArray, *, lower: bool) -
     from dplateau.plots import RecordDisplay
 
     losses = loss_per_record(run, delta=delta, positions=positions)
-    found = lower_over_records(run, delta, positions) if lower else None
-    return RecordDisplay.from_losses(losses, found)
+    from_below = lower_over_records(run, delta, positions) if lower else None
+    return RecordDisplay.from_losses(losses, from_below)
 
 
 # ---- how soon a chain forgets its start ---------------------------------------------------------
@@ -282,35 +282,37 @@ def mixing_command(
 
     check_outputs(output, certificate)
     wanted = 0.01 if tv is None and steps is None else tv
-    found = certify_mixing(run, tv=wanted, steps=steps)
+    mixing = certify_mixing(run, tv=wanted, steps=steps)
     if certificate is not None:
-        write_whole(certificate, found.to_json())
+        write_whole(certificate, mixing.to_json())
     if output is not None:
-        write_whole(output, _mixing_picture(run, found, wanted, output.suffix))
+        write_whole(output, _mixing_picture(run, mixing, wanted, output.suffix))
     if json:
-        print_json(_mixing_report(run, found))
+        print_json(_mixing_report(run, mixing))
         return
-    _show_mixing(run, found)
+    _show_mixing(run, mixing)
     tell_written("certificate", certificate)
     tell_written("curve", output)
 
 
-def _mixing_picture(run: Run, found: MixingCertificate, target: float | None, suffix: str) -> bytes:
+def _mixing_picture(
+    run: Run, mixing: MixingCertificate, target: float | None, suffix: str
+) -> bytes:
     import numpy as np
 
     from dplateau.plots import MixingDisplay
     from dplateau.sampling import theorem_4_2
 
     # Show the published number of steps too, unless it lies far away.
-    published = theorem_4_2(run, found.claimed_tv).steps if 0 < found.claimed_tv < 1 else None
-    reach = min(published or 0, 6 * found.steps)
-    last = max(math.ceil(1.4 * found.steps), math.ceil(1.1 * reach), 2)
+    published = theorem_4_2(run, mixing.claimed_tv).steps if 0 < mixing.claimed_tv < 1 else None
+    reach = min(published or 0, 6 * mixing.steps)
+    last = max(math.ceil(1.4 * mixing.steps), math.ceil(1.1 * reach), 2)
     steps = np.unique(np.linspace(1, last, _POINTS).round().astype(np.int64))
-    needed = None if target is None else found.steps
+    needed = None if target is None else mixing.steps
     return MixingDisplay.from_run(run, steps, target=target, needed=needed).to_bytes(suffix)
 
 
-def _limits(run: Run, found: MixingCertificate) -> dict[str, Any]:
+def _limits(run: Run, mixing: MixingCertificate) -> dict[str, Any]:
     """Return what the published theorem says, and how large the learning rate may be."""
     from dplateau.sampling import (
         largest_learning_rate,
@@ -318,7 +320,7 @@ def _limits(run: Run, found: MixingCertificate) -> dict[str, Any]:
         theorem_4_2,
     )
 
-    level = found.claimed_tv
+    level = mixing.claimed_tv
     published = theorem_4_2(run, level) if 0 < level < 1 else None
     largest = largest_learning_rate(run)
     return {
@@ -332,19 +334,19 @@ def _limits(run: Run, found: MixingCertificate) -> dict[str, Any]:
     }
 
 
-def _mixing_report(run: Run, found: MixingCertificate) -> dict[str, Any]:
-    blocks = [{"count": count, "steps": steps} for count, steps in found.blocks]
-    body = {"steps": found.steps, "tv": found.claimed_tv, "blocks": blocks}
-    return {**body, **_limits(run, found), "certificate": found.to_dict()}
+def _mixing_report(run: Run, mixing: MixingCertificate) -> dict[str, Any]:
+    blocks = [{"count": count, "steps": steps} for count, steps in mixing.blocks]
+    body = {"steps": mixing.steps, "tv": mixing.claimed_tv, "blocks": blocks}
+    return {**body, **_limits(run, mixing), "certificate": mixing.to_dict()}
 
 
-def _show_mixing(run: Run, found: MixingCertificate) -> None:
+def _show_mixing(run: Run, mixing: MixingCertificate) -> None:
     from rich.markup import escape
 
     from dplateau.cli.show import console, print_rows
 
-    console.print(f"[bold]{escape(str(found))}[/bold]", soft_wrap=True)
-    limits = _limits(run, found)
+    console.print(f"[bold]{escape(str(mixing))}[/bold]", soft_wrap=True)
+    limits = _limits(run, mixing)
     published = limits["theorem_4_2"]
     said = f"{published['steps']} steps" if published["steps"] else published["reason"]
     largest = limits["largest_learning_rate"]
@@ -355,4 +357,4 @@ def _show_mixing(run: Run, found: MixingCertificate) -> None:
         ("no expansion up to", "not convex and smooth" if calm is None else f"{calm:.6g}"),
     ]
     print_rows("beside it", rows)
-    print_rows("rests on", [(a.status, a.text) for a in found.assumptions])
+    print_rows("rests on", [(a.status, a.text) for a in mixing.assumptions])

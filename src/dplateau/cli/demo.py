@@ -67,12 +67,12 @@ def train_demo() -> None:
     table.add_row("not private", f"{data.plain_accuracy():.3f}", "none")
     certificates: list[Any] = []
     for epsilon in (0.5, 1.0, 2.0, 8.0):
-        found = data.fit(epsilon)
-        certificates.append(found.certificate_)
-        table.add_row(*_row("planned", data.accuracy(found), found))
-    found = data.fit(2.0, algorithm=_hidden_run(data, 2.0))
+        model = data.fit(epsilon)
+        certificates.append(model.certificate_)
+        table.add_row(*_row("planned", data.accuracy(model), model))
+    model = data.fit(2.0, algorithm=_hidden_run(data, 2.0))
     name = f"{HIDDEN_STEPS} hidden steps"
-    table.add_row(*_row(name, data.accuracy(found), found))
+    table.add_row(*_row(name, data.accuracy(model), model))
     show.console.print(table)
     show.console.print(
         "epsilon: what is proved here, of noisy second moments (if rows are whitened by them) and "

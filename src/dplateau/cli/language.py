@@ -78,8 +78,10 @@ def _call(match: re.Match[str]) -> str:
     stated = [part.partition("=") for part in match[1].split(", ")]
     if what == "Checkpoints":
         names = {"last": "last_iterates"}
-        found = [f"{_option(names.get(name, name))} {value}" for name, _, value in stated if value]
-        return " ".join(["--release checkpoints", *found])
+        options = [
+            f"{_option(names.get(name, name))} {value}" for name, _, value in stated if value
+        ]
+        return " ".join(["--release checkpoints", *options])
     if what in ("Ball", "Body"):
         size = stated[0][2] or stated[0][0]
         return f"{'--radius' if what == 'Ball' else '--diameter'} {size}"

@@ -169,16 +169,16 @@ def plan_next(
     """Find the smallest noise with which a run still fits into what is left."""
     from dplateau.ledger import Ledger
 
-    found = Ledger(ledger).plan_next(run)
+    calibration = Ledger(ledger).plan_next(run)
     if output is not None:
-        write_whole(output, found.certificate.to_json())
+        write_whole(output, calibration.certificate.to_json())
     if json:
-        answer = {"varied": found.varied, "value": found.value}
-        print_json({**answer, "certificate": found.certificate.to_dict()})
+        answer = {"varied": calibration.varied, "value": calibration.value}
+        print_json({**answer, "certificate": calibration.certificate.to_dict()})
         return
     from dplateau.cli.show import show_calibration
 
-    show_calibration(found)
+    show_calibration(calibration)
     tell_written("certificate", output)
 
 

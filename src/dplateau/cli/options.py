@@ -188,9 +188,9 @@ Picture = Annotated[
 Csv = Annotated[Path | None, output_option("--csv", help="Write the numbers here.")]
 
 
-def print_json(found: Any) -> None:
+def print_json(data: Any) -> None:
     """Print JSON-ready data."""
-    typer.echo(json_text.dumps(found, indent=2, allow_nan=False))
+    typer.echo(json_text.dumps(data, indent=2, allow_nan=False))
 
 
 def tell_written(what: str, *paths: Path | None) -> None:
@@ -398,13 +398,13 @@ def loss_of(given: dict[str, Any]) -> LossGeometry | None:
         "holder": ("holder_exponent", "holder_constant"),
         "dissipativity": ("dissipativity_offset", "dissipativity_rate"),
     }.items():
-        found = [stated.pop(part) for part in parts if part in stated]
-        if len(found) == 1:
+        pair = [stated.pop(part) for part in parts if part in stated]
+        if len(pair) == 1:
             raise InvalidInput(
                 f"--{parts[0].replace('_', '-')} and --{parts[1].replace('_', '-')} go together"
             )
-        if found:
-            stated[name] = tuple(found)
+        if pair:
+            stated[name] = tuple(pair)
     return LossGeometry(**stated)
 
 

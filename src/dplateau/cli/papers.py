@@ -50,12 +50,12 @@ def paper_in(file: Path) -> Certificate | Composition | MixingCertificate:
     from dplateau.certificates import Certificate, Composition
     from dplateau.sampling import MixingCertificate
 
-    found = claim_in(file)
-    if found["kind"] == MIXING.name:
-        return MixingCertificate.from_dict(found)
-    if found["kind"] == COMPOSITION.name:
-        return Composition.from_dict(found)
-    return Certificate.from_dict(found)
+    fields = claim_in(file)
+    if fields["kind"] == MIXING.name:
+        return MixingCertificate.from_dict(fields)
+    if fields["kind"] == COMPOSITION.name:
+        return Composition.from_dict(fields)
+    return Certificate.from_dict(fields)
 
 
 def part_in(file: Path) -> Certificate | Composition:
@@ -122,8 +122,8 @@ def report_command(
     paper = paper_in(file)
     if isinstance(paper, MixingCertificate):
         raise InvalidInput(f"{file} is about mixing, not about privacy; use 'dplateau explain'")
-    found: Any = None if audit is None else from_text(read_text(audit), AUDIT)
-    write_whole(output, report_page(paper, audit=found, name=file.name))
+    attack: Any = None if audit is None else from_text(read_text(audit), AUDIT)
+    write_whole(output, report_page(paper, audit=attack, name=file.name))
     tell_written("report", output)
 
 
@@ -175,13 +175,13 @@ def compose_command(
     papers = [part_in(file) for file in files]
     level = max(paper.claimed_delta for paper in papers) if delta is None else delta
     parts: list[Part] = [*papers, *(_declared(text, papers[0]) for text in declare or [])]
-    found = compose(parts, level, records="disjoint" if disjoint else "same")
+    composition = compose(parts, level, records="disjoint" if disjoint else "same")
     if output is not None:
-        write_whole(output, found.to_json())
+        write_whole(output, composition.to_json())
     if json:
-        print_json(found.to_dict())
+        print_json(composition.to_dict())
         return
-    typer.echo(str(found))
+    typer.echo(str(composition))
     tell_written("composition", output)
 
 

@@ -71,12 +71,12 @@ def reproduce_command(
         from dplateau.plots.canvas import require_matplotlib
 
         require_matplotlib()
-    found = []
+    exhibits = []
     with counting("exhibits", len(wanted)) as advance:
         for one in wanted:
-            found.append(exhibit_named(one))
+            exhibits.append(exhibit_named(one))
             advance(1)
-    for exhibit in found:
+    for exhibit in exhibits:
         typer.echo(f"{exhibit.title} ({exhibit.name})")
         typer.echo(f"{exhibit.citation.short()}. {exhibit.parameters}")
         rows = exhibit.table()
@@ -86,12 +86,12 @@ def reproduce_command(
         typer.echo(f"{exhibit.remark}\n")
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        for exhibit in found:
+        for exhibit in exhibits:
             if exhibit.display is not None:
                 picture = output / "images" / f"reproduce-{exhibit.name}.png"
                 picture.parent.mkdir(exist_ok=True)
                 write_whole(picture, exhibit.display.to_bytes())
-        write_whole(output / "reproduce.md", page_of(found, "images"))
+        write_whole(output / "reproduce.md", page_of(exhibits, "images"))
         tell_written("page", output / "reproduce.md")
 
 

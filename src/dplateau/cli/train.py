@@ -334,10 +334,10 @@ def predict_command(
     from dplateau.tables import TableModel, read_table
     from dplateau.tables.table import written
 
-    found = TableModel.from_json(read_text(model), source=str(model))
+    trained = TableModel.from_json(read_text(model), source=str(model))
     table = read_table(data, separator=separator, decimal=decimal)
     suffix = ".csv" if output is None else output.suffix.lower()
-    content = written(found.answers(table, proba=proba, keep=keep or ()), suffix)
+    content = written(trained.answers(table, proba=proba, keep=keep or ()), suffix)
     if output is None:
         print(content.decode(), end="")
         return
@@ -405,13 +405,13 @@ def _schema(
 
 
 def _target_options(name: str | None, classes: str | None, bound: str | None) -> dict[str, Any]:
-    found: dict[str, Any] = {} if name is None else {"column": name}
+    declared: dict[str, Any] = {} if name is None else {"column": name}
     if classes is not None:
-        found["classes"] = _names(classes)
+        declared["classes"] = _names(classes)
     if bound is not None:
         low, high = _ends("--target-bound", bound if ":" in bound else f"-{bound}:{bound}")
-        found |= {"low": low, "high": high}
-    return found
+        declared |= {"low": low, "high": high}
+    return declared
 
 
 def _column_options(
@@ -422,21 +422,21 @@ def _column_options(
     boolean: Several | None,
     ignore: Several | None,
 ) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    declared: dict[str, dict[str, Any]] = {}
     for name, text in _pairs("--bounds", bounds):
         low, high = _ends("--bounds", text)
-        found[name] = {"kind": "date" if isinstance(low, str) else "numeric"}
-        found[name] |= {"low": low, "high": high}
+        declared[name] = {"kind": "date" if isinstance(low, str) else "numeric"}
+        declared[name] |= {"low": low, "high": high}
     for name, text in _pairs("--nonnegative", nonnegative):
-        found[name] = {"kind": "nonnegative", "high": _number_in("--nonnegative", text)}
+        declared[name] = {"kind": "nonnegative", "high": _number_in("--nonnegative", text)}
     for name, text in _pairs("--categories", categories):
-        found[name] = {"kind": "categories", "categories": _names(text)}
+        declared[name] = {"kind": "categories", "categories": _names(text)}
     for name, text in _pairs("--hash", hashed):
         if not text.isdigit():
             raise InvalidInput(f"--hash takes COLUMN=BUCKETS; got {text!r} buckets")
-        found[name] = {"kind": "hashed", "buckets": int(text)}
-    found |= {name: {"kind": "boolean"} for name in boolean or ()}
-    return found | {name: {"kind": "ignored"} for name in ignore or ()}
+        declared[name] = {"kind": "hashed", "buckets": int(text)}
+    declared |= {name: {"kind": "boolean"} for name in boolean or ()}
+    return declared | {name: {"kind": "ignored"} for name in ignore or ()}
 
 
 def _missing_options(missing: Several | None, columns: dict[str, dict[str, Any]]) -> str | None:
@@ -453,13 +453,13 @@ def _missing_options(missing: Several | None, columns: dict[str, dict[str, Any]]
 
 def _by_class(flag: str, values: Several | None) -> dict[str, float] | None:
     """Return what is said by class; None if nothing is."""
-    found = {}
+    numbers = {}
     for name, text in _pairs(flag, values, "CLASS"):
         try:
-            found[name] = float(text)
+            numbers[name] = float(text)
         except ValueError:
             raise InvalidInput(f"{flag} takes CLASS=NUMBER; got {name}={text}") from None
-    return found or None
+    return numbers or None
 
 
 def _names(text: str) -> list[str]:
@@ -467,13 +467,13 @@ def _names(text: str) -> list[str]:
 
 
 def _pairs(flag: str, values: Several | None, what: str = "COLUMN") -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     for value in values or []:
         name, equals, rest = value.rpartition("=")
         if not equals or not name or not rest:
             raise InvalidInput(f"{flag} takes {what}=...; got {value!r}")
-        found.append((name, rest))
-    return found
+        pairs.append((name, rest))
+    return pairs
 
 
 def _number_in(flag: str, text: str) -> float:
@@ -494,17 +494,17 @@ def _ends(flag: str, text: str) -> tuple[Any, Any]:
         return ends[0], ends[1]
 
 
-def _evaluation(found: Evaluation) -> dict[str, Any]:
+def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
     """Return a noisy score as JSON-ready data: the first by itself, all by name, and the counts."""
     names = ("metric", "value", "noise_std", "epsilon", "rows")
-    said: dict[str, Any] = {name: getattr(found, name) for name in names}
-    said["scores"] = {name: asdict(one) for name, one in found.scores.items()}
-    if found.counts is not None:
+    said: dict[str, Any] = {name: getattr(evaluation, name) for name in names}
+    said["scores"] = {name: asdict(one) for name, one in evaluation.scores.items()}
+    if evaluation.counts is not None:
         said["counts"] = {
-            "classes": list(found.counts.classes),
-            "edges": list(found.counts.edges),
-            "noisy": found.counts.noisy.tolist(),
-            "noise_std": found.counts.noise_std,
+            "classes": list(evaluation.counts.classes),
+            "edges": list(evaluation.counts.edges),
+            "noisy": evaluation.counts.noisy.tolist(),
+            "noise_std": evaluation.counts.noise_std,
         }
     return said
 
@@ -512,7 +512,7 @@ def _evaluation(found: Evaluation) -> dict[str, Any]:
 def _summary(release: Release, output: Path, public_score: float | None) -> dict[str, Any]:
     """Return the outcome as JSON-ready data."""
     claim = release.certificate.claim
-    found: dict[str, Any] = {
+    outcome: dict[str, Any] = {
         "epsilon": None if claim is None else claim.epsilon,
         "delta": None if claim is None else claim.delta,
         "no_claim": release.certificate.no_claim,
@@ -522,13 +522,13 @@ def _summary(release: Release, output: Path, public_score: float | None) -> dict
         "warnings": list(release.warnings),
     }
     if release.evaluation is not None:
-        found["evaluation"] = _evaluation(release.evaluation)
+        outcome["evaluation"] = _evaluation(release.evaluation)
     if release.checkpoints:
         from dplateau.tables.release import CHECKPOINT
 
         places = range(1, len(release.checkpoints) + 1)
-        found["checkpoints"] = [str(output / CHECKPOINT.format(place)) for place in places]
-        found["public_validation_scores"] = list(release.public_scores)
+        outcome["checkpoints"] = [str(output / CHECKPOINT.format(place)) for place in places]
+        outcome["public_validation_scores"] = list(release.public_scores)
     if public_score is not None:
-        found["public_test_score"] = public_score
-    return found
+        outcome["public_test_score"] = public_score
+    return outcome
