@@ -149,8 +149,16 @@ CASES: list[tuple[Maker, dict[str, Any], str]] = [
     (langevin, {"inverse_temperature": 0.0}, "inverse_temperature must be finite and above 0"),
     (gd, {"domain": Box([0, 0], [1, 1]), "dimension": 3}, "dimension=3 but the box has 2 coord"),
     # Combinations that no theorem covers.
-    (gd, {"noise_kind": "laplace"}, "Laplace noise with dimension=None; state dimension=1, or"),
-    (gd, {"noise_kind": "laplace", "dimension": 2}, "Laplace noise with dimension=2; state"),
+    (
+        gd,
+        {"noise_kind": "laplace"},
+        "Laplace noise with a dimension that is unstated; state dimension=1, or",
+    ),
+    (
+        gd,
+        {"noise_kind": "laplace", "dimension": 2},
+        "Laplace noise with a dimension that is 2; state",
+    ),
     (sgd, {"sampling": "fixed"}, "no theorem for neighbors='add_remove' .*; use neighbors='repl"),
     (
         sgd,

@@ -248,8 +248,22 @@ def test_calibrate_in_words() -> None:
     words, _ = CASES["cyclic"]
     done = process("calibrate", *words.split(), "--delta", "1e-5", "--epsilon", "1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "noise_multiplier = " in done.stdout
-    assert "-DP by GDP composition" in done.stdout
+    value, claim = done.stdout.splitlines()[:2]
+    assert value.startswith("--noise-multiplier ")
+    assert claim.endswith("-DP by GDP composition")
+    assert "--all" not in done.stdout, "an option of other commands"
+
+
+def test_the_answer_comes_first_with_all_that_stands_beside_it_too() -> None:
+    words, _ = CASES["cyclic"]
+    short, long = (
+        process("account", *words.split(), "--delta", "1e-5", *rest).stdout.splitlines()
+        for rest in ([], ["--all"])
+    )
+    assert long[0] == short[0]
+    assert len(long) > 15 >= len(short)
+    assert any("--all" in line for line in short)
+    assert not any("--all" in line for line in long)
 
 
 def test_a_certificate_is_written_whole(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_four_conversions_beside_each_other() -> None:
         "linearized": "2.023358",  # 2.0233574, rounded up
         "optimal": "1.917997",
     }.items():
-        assert words[words.index(way) + 2] == epsilon
+        assert words[words.index(way) + 1] == epsilon
 
 
 def test_each_of_the_three_can_be_asked_for() -> None:
@@ -45,11 +45,12 @@ def test_nothing_follows_is_no_number() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        ("--zeta one --delta 1e-5", "'--zeta': 'one' is not a number"),
         ("--zeta 1", "needs two of --zeta, --epsilon and --delta and gives the third; got --zeta"),
         ("", "got none of them"),
         ("--zeta 1 --epsilon 1 --delta 1", "got --zeta and --epsilon and --delta"),
         ("--zeta -1 --delta 1e-5", "a Rényi divergence is zero or positive; got zeta down to -1"),
-        ("--zeta 1 --delta 2", "delta is a probability, from 0 to 1; got values from 2 to 2"),
+        ("--zeta 1 --delta 2", "delta is a probability, from 0 to 1; got 2"),
     ],
 )
 def test_refusals_are_one_line(options: str, text: str) -> None:

@@ -42,6 +42,8 @@ BAD: list[tuple[list[str], str]] = [
     (sgd(noise_multiplier=None), "state the noise once: exactly one of"),
     (sgd(release=None), "--release is a promise about what leaves and has no default"),
     (sgd("calibrate"), "Missing option '--epsilon'"),
+    (["plan", "--n", "9", "--d", "-3", "--epsilon", "1"], "--d must be at least 1; got -3"),
+    (["plan", "--n", "9", "--d", "3", "--epsilon", "1", "--classes", "1"], "--classes must be"),
     ([*sgd(), "--l2"], "requires an argument"),
     # contradictory
     (sgd(epochs="3"), "state the length once: --steps or --epochs; got both"),
@@ -84,7 +86,10 @@ BAD: list[tuple[list[str], str]] = [
     (sgd(sampling="uniform"), "sampling must be one of 'poisson', 'fixed'"),
     # no theorem
     (sgd(release="random-stop"), "no theorem covers --release random-stop for sgd"),
-    (sgd(noise_kind="laplace"), "no theorem covers Laplace noise with --dimension None"),
+    (
+        sgd(noise_kind="laplace"),
+        "no theorem covers Laplace noise with a dimension that is unstated",
+    ),
     (sgd(noise_multiplier=None, noise_std="1"), "no bound applies"),
     # files
     ([*sgd(), "-o", "no/such/folder.json"], "cannot write no/such/folder.json: there is no folder"),
@@ -105,6 +110,36 @@ def test_bad_input(words: list[str], message: str, tmp_path: Path) -> None:
     # Options, not the fields of the library.
     assert not re.search(r"LossGeometry|Noisy|\w=['\d.]|\b[a-z]+_[a-z]+\b", lines[0])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["audit", "c.json", "--trainer", "my_training"], "'my_training' is not module:function"),
+        (
+            ["reproduce", "conversions", "-o", "a_file.csv"],
+            "cannot write to a_file.csv: it is a file",
+        ),
+        (
+            ["train", "a_file.csv", "--epsilon", "1", "--target", "b", "-o", "a_file.csv"],
+            "cannot write to a_file.csv: it is a file",
+        ),
+        (
+            ["train", "a_file.csv", "--epsilon", "1", "--target", "a_b"],
+            "no column 'a_b' to predict",
+        ),
+    ],
+    ids=lambda value: str(value)[:70],
+)
+def test_names_of_a_user_stay_as_they_are(words: list[str], message: str, tmp_path: Path) -> None:
+    content = "a,b\n1,2\n"
+    (tmp_path / "a_file.csv").write_text(content, encoding="utf-8")
+    done = here(*words, folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert message in done.stderr
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [
+        ("a_file.csv", content)
+    ]
 
 
 def test_the_good_command_is_good(tmp_path: Path) -> None:

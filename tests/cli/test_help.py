@@ -151,3 +151,11 @@ def test_required_options_stand_together_and_algorithms_name_their_own() -> None
         assert option in needed
     for title in ("Only sgd", "Only cyclic", "Only langevin", "Batches (sgd, cyclic, one-pass)"):
         assert f" {title} " in shown
+
+
+def test_flags_take_nothing_and_kinds_have_one_style() -> None:
+    for name in ("account", "train", "ledger show"):
+        shown = here(*name.split(), "--help").stdout
+        options = shown.partition(" Options ")[2]
+        assert re.search(r"--json +Print JSON", options)
+        assert not re.search(r"<(bool|str|path|int|float)>", options, re.IGNORECASE)

@@ -57,7 +57,7 @@ def test_a_budget_from_first_to_last(
     code, out, _ = run(["ledger", "show", book, "--head", paid["head"]], capsys)
     assert code == 0
     assert shown["head"] in out
-    assert "neighbors by add_remove of one record" in out
+    assert "neighbors by adding or removing one record" in " ".join(out.split())
     # What is left, said by the command, is what the next command pays for.
     planned = tmp_path / "next.json"
     found = parsed(["ledger", "plan-next", book, *RUN, "-o", str(planned)], capsys)

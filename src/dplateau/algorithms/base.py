@@ -206,8 +206,9 @@ class Run:
                 f"dimension={self.dimension} but the box has {self.domain.dimension} coordinates"
             )
         if self.noise_kind == "laplace" and self.dimension != 1:
+            seen = "unstated" if self.dimension is None else f"{self.dimension}"
             raise InvalidInput(
-                f"no theorem covers Laplace noise with dimension={self.dimension}; "
+                f"no theorem covers Laplace noise with a dimension that is {seen}; "
                 "state dimension=1, or use noise_kind='gaussian'"
             )
         if self.average_last > self.steps:

@@ -51,13 +51,17 @@ class Calibration(Shown):
     value: float
     unlimited: bool = False
 
-    def __str__(self) -> str:
-        """Show the value found and the claim."""
+    @property
+    def shown_value(self) -> str:
+        """The value in a few digits."""
         # Towards more privacy: whoever types the number shown gets no less than was claimed.
         rounded = rounded_down if self.varied == "learning_rate" else rounded_up
         shown = f"{self.value:g}" if self.varied in ("steps", "batch_size") else rounded(self.value)
-        shown = "unlimited" if self.unlimited else shown
-        return f"{self.varied} = {shown}: {self.certificate}"
+        return "unlimited" if self.unlimited else shown
+
+    def __str__(self) -> str:
+        """Show the value and the claim."""
+        return f"{self.varied} = {self.shown_value}: {self.certificate}"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dplateau.cli.options import (
     RecordsPerPerson,
     output_option,
     print_json,
+    print_text,
     real_option,
     takes_run,
     takes_run_without_noise,
@@ -62,11 +63,10 @@ def account(
     if json:
         print_json(_as_dict(answer))
         return
-    if whole:
-        show.show_comparison(answer.comparison, answer.certificate, every=True)
-    show.show_answer(answer)
+    show.show_answer(answer, rest=None if whole else "every bound: --all; certificate: -o FILE")
     if whole:
         show.show_assumptions(answer.certificate.assumptions)
+        show.show_comparison(answer.comparison, answer.certificate, every=True)
     tell_written("certificate", output)
 
 
@@ -135,7 +135,7 @@ def calibrate_command(
         print_json({**varied, **_as_dict(answer)})
         return
     show.show_calibration(calibration)
-    show.show_answer(answer)
+    show.show_answer(answer, rest="with this value: 'dplateau account'; certificate: -o FILE")
     tell_written("certificate", output)
 
 
@@ -265,9 +265,9 @@ def plan_command(
         }
         print_json(answer)
         return
-    typer.echo(planned.summary)
+    print_text(planned.summary)
     for doubt in planned.doubts:
-        typer.echo(f"take note: {doubt}")
+        print_text(f"take note: {doubt}")
     tell_written("certificate", output)
 
 
@@ -283,12 +283,14 @@ _SOURCES = {
 
 @app.command(name="convert", epilog="Example: `dplateau convert --alpha 10 --zeta 1 --delta 1e-5`")
 def convert_command(
-    alpha: Annotated[float, typer.Option(help="The order of the divergence, above 1.")],
+    alpha: Annotated[float, real_option("--alpha", help="The order of the divergence, above 1.")],
     zeta: Annotated[
-        float | None, typer.Option(help="A bound on the Rényi divergence of that order.")
+        float | None, real_option("--zeta", help="A bound on the Rényi divergence of that order.")
     ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Epsilon, if it is given.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Delta, if it is given.")] = None,
+    epsilon: Annotated[
+        float | None, real_option("--epsilon", help="Epsilon, if it is given.")
+    ] = None,
+    delta: Annotated[float | None, real_option("--delta", help="Delta, if it is given.")] = None,
     json: Json = False,
 ) -> None:
     """Convert one Rényi divergence: state two of --zeta, --epsilon and --delta, get the third."""
@@ -326,6 +328,7 @@ def convert_command(
 def _show_conversions(
     alpha: float, given: dict[str, float], asked: str, by_way: dict[str, float]
 ) -> None:
+    from rich import box
     from rich.table import Table
 
     from dplateau.cli.show import console
@@ -335,7 +338,8 @@ def _show_conversions(
     shown = rounded_down if asked == "zeta" else rounded_up
     known = ", ".join(f"{name} = {value:g}" for name, value in given.items())
     what = f"largest {asked}" if asked == "zeta" else asked
-    table = Table(title=f"{what} for alpha = {alpha:g}, {known}", title_justify="left")
+    title = f"{what} for alpha = {alpha:g}, {known}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("conversion")
     table.add_column(what, justify="right")
     table.add_column("source")

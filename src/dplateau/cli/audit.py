@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, takes_run_or_file, whole_option
+from dplateau.cli.options import (
+    CLAIM_PANEL,
+    OUTPUT_PANEL,
+    print_text,
+    real_option,
+    takes_run_or_file,
+    whole_option,
+)
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.files import read_text, write_whole
 from dplateau.ground.shown import rounded_up
@@ -49,10 +56,10 @@ def audit_command(
     run: Run | Path,
     delta: Annotated[
         float | None,
-        typer.Option(
+        real_option(
             "--delta",
             help="Failure probability (a certificate states its own).",
-            rich_help_panel=CLAIM_PANEL,
+            panel=CLAIM_PANEL,
         ),
     ] = None,
     effort: Annotated[
@@ -81,10 +88,10 @@ def audit_command(
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option(help="Of the verdict (default 0.95).", rich_help_panel=_PANEL),
+        real_option("--confidence", help="Of the verdict (default 0.95).", panel=_PANEL),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Makes the audit repeatable.", rich_help_panel=_PANEL)
+        int | None, whole_option("--seed", help="Makes the audit repeatable.", panel=_PANEL)
     ] = None,
     at_once: Annotated[
         int | None,
@@ -92,9 +99,10 @@ def audit_command(
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option(
+        whole_option(
+            "--jobs",
             help="Processes that share the runs (default 1; 0: one for every processor).",
-            rich_help_panel=_PANEL,
+            panel=_PANEL,
         ),
     ] = None,
     state: Annotated[
@@ -145,7 +153,10 @@ def audit_command(
         _draw(findings, picture)
     if output is not None:
         write_whole(output, body + "\n")
-    typer.echo(body if json else str(findings))
+    if json:
+        typer.echo(body)
+    else:
+        print_text(str(findings))
     if findings.contradicted:
         raise typer.Exit(1)
 

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from dplateau.cli import account, audit, curves, ledger, papers, tour, train
 from dplateau.ground import VERSION
 
+# How help calls what an option takes; a flag takes nothing.
+_TAKES = {
+    "<bool>": "",
+    "<str>": "TEXT",
+    "<list[str]>": "TEXT",
+    "<path>": "PATH",
+    "<list[path]>": "PATH",
+}
+
+
+def _in_one_style(parameters: list[Any], context: Any) -> list[Any]:
+    """Return the parameters of a command, each option with what it takes in capital letters."""
+    for parameter in parameters:
+        # Older versions of the parser write capital letters themselves.
+        if hasattr(parameter, "display_type") and parameter.param_type_name == "option":
+            takes = _TAKES.get(parameter.display_type(context).lower())
+            if parameter.metavar is None and takes is not None:
+                parameter.metavar = takes
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command whose help has one style."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return its parameters."""
+        return _in_one_style(super().get_params(ctx), ctx)
+
+
+class Group(TyperGroup):
+    """A group of commands whose help has one style."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return its parameters."""
+        return _in_one_style(super().get_params(ctx), ctx)
+
+
 app = typer.Typer(
     name="dplateau",
+    cls=Group,
     help="Privacy of noisy gradient descent: what the last iterate really costs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -47,6 +86,8 @@ for title, part in {
     "Look around": tour.app,
 }.items():
     for command in part.registered_commands:
-        command.rich_help_panel = title
+        command.rich_help_panel, command.cls = title, Command
     app.add_typer(part)
-app.add_typer(ledger.app, name="ledger", rich_help_panel="Sign off")
+for command in ledger.app.registered_commands:
+    command.cls = Command
+app.add_typer(ledger.app, name="ledger", rich_help_panel="Sign off", cls=Group)

@@ -21,6 +21,7 @@ from dplateau.cli.options import (
     loss_of,
     output_option,
     print_json,
+    real_option,
     takes_run,
     tell_written,
     whole_option,
@@ -259,7 +260,7 @@ def mixing_command(
     run: Run,
     tv: Annotated[
         float | None,
-        typer.Option(help="Total variation to reach (0.01).", rich_help_panel=CLAIM_PANEL),
+        real_option("--tv", help="Total variation to reach (0.01).", panel=CLAIM_PANEL),
     ] = None,
     steps: Annotated[
         int | None,
@@ -345,7 +346,7 @@ def _show_mixing(run: Run, mixing: MixingCertificate) -> None:
 
     from dplateau.cli.show import console, print_rows
 
-    console.print(f"[bold]{escape(str(mixing))}[/bold]", soft_wrap=True)
+    console.print(f"[bold]{escape(str(mixing))}[/bold]")
     limits = _limits(run, mixing)
     published = limits["theorem_4_2"]
     said = f"{published['steps']} steps" if published["steps"] else published["reason"]

@@ -18,6 +18,7 @@ _OTHER_NAMES = {
     "group_size": "max_records_per_person",
     "holder": "holder_exponent",
     "dissipativity": "dissipativity_offset",
+    "n_classes": "classes",
 }
 # Fields of other commands than those that take a run.
 _OTHER_FIELDS = (
@@ -33,7 +34,18 @@ _OTHER_FIELDS = (
     "evaluate_epsilon",
     "n_public",
     "safe_noise",
+    "loss",
+    "d",
+    "tv",
+    "model",
+    "engine",
+    "filter",
+    "runs",
+    "confidence",
+    "jobs",
 )
+# Values that Python spells with an underscore; names of a user's columns stay as they are.
+_SPELLED = "add_remove|random_stop|shuffle_once|heavy_ball|learning_rate|batch_size"
 _FIELDS = (*FLAGS, *_OTHER_FIELDS, *_OTHER_NAMES)
 _ANY = "|".join(sorted(_FIELDS, key=len, reverse=True))
 # Names that cannot be mistaken for English.
@@ -42,8 +54,9 @@ _LONG = "|".join(sorted((name for name in _FIELDS if "_" in name), key=len, reve
 _CALL = re.compile(r"(?:\w+=)?(?:LossGeometry|Ball|Body|Checkpoints)\(([^()]*)\)")
 _STATED = re.compile(rf"\b({_ANY})=('[\w-]*'|[\w.+-]*\w|\.\.\.)")
 _NAMED = re.compile(rf"(?<!['\w-])({_LONG})(?!['\w=])")
-_FIRST = re.compile(rf"^({_ANY}) (must|is|cannot|has|follows)\b")
-_QUOTED = re.compile(r"'(\w+_\w+)'")
+_FIRST = re.compile(rf"^({_ANY}) (must|is|cannot|has|follows|lowers)\b")
+_QUOTED = re.compile(rf"'({_SPELLED})'")
+_LISTED = re.compile(r"(--[a-z0-9-]+ [\w-]+)((?:(?:, | or )'[\w-]+')+)")
 _EITHER = re.compile(r"\b(steps) or (epochs)\b")
 
 
@@ -56,15 +69,17 @@ def in_options(text: str) -> str:
     "--release must be one of 'last', 'all', 'random-stop'; got 'final'"
     >>> in_options("use neighbors='replace', or sampling='poisson' (batch_size=5 exceeds n=3)")
     'use --neighbors replace, or --sampling poisson (--batch-size 5 exceeds --n 3)'
+    >>> in_options("is about order='shuffle_once' or 'reshuffle'; there is no column 'is_new'")
+    "is about --order shuffle-once or reshuffle; there is no column 'is_new'"
     """
     text = _CALL.sub(_call, text).replace("convex=True", "--convex")
     text = text.replace("convex=False", "--no-convex")
     text = _FIRST.sub(lambda m: f"{_option(m[1])} {m[2]}", text)
     text = _STATED.sub(lambda m: f"{_option(m[1])} {_value(m[2])}", text)
     text = _NAMED.sub(lambda m: _option(m[1]), text)
-    text = re.sub("^loss must be one of", "--loss must be one of", text)
     text = _EITHER.sub(r"--\1 or --\2", text)
-    text = _QUOTED.sub(lambda m: f"'{_dashed(m[1])}'" if not _is_bound(m[1]) else m[0], text)
+    text = _QUOTED.sub(lambda m: f"'{_dashed(m[1])}'", text)
+    text = _LISTED.sub(lambda m: m[1] + m[2].replace("'", ""), text)
     text = text.replace("compare(run, delta)", "'dplateau compare'")
     text = text.replace("per_record", "per-record").replace("use certify", "use account")
     for name, algorithm in _ALGORITHMS.items():
@@ -98,7 +113,3 @@ def _value(text: str) -> str:
 
 def _dashed(name: str) -> str:
     return name.replace("_", "-")
-
-
-def _is_bound(name: str) -> bool:
-    return name.endswith(("_composition", "_contraction", "_average"))

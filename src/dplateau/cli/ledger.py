@@ -18,6 +18,8 @@ from dplateau.cli.options import (
     Neighbors,
     RecordsPerPerson,
     print_json,
+    print_text,
+    real_option,
     takes_run_without_noise,
     tell_written,
 )
@@ -62,9 +64,9 @@ def refusals_are_verdicts(command: Callable[..., None]) -> Callable[..., None]:
 def init(
     ledger: LedgerFile,
     epsilon: Annotated[
-        float, typer.Option(help="What all may cost together.", rich_help_panel=CLAIM_PANEL)
+        float, real_option("--epsilon", help="What all may cost together.", panel=CLAIM_PANEL)
     ],
-    delta: Annotated[float, typer.Option(help="Failure probability.", rich_help_panel=CLAIM_PANEL)],
+    delta: Annotated[float, real_option("--delta", help="Failure probability.", panel=CLAIM_PANEL)],
     neighbors: Neighbors = "add-remove",
     max_records_per_person: RecordsPerPerson = 1,
     planned: Annotated[
@@ -74,9 +76,11 @@ def init(
     filter: Annotated[
         str, typer.Option(help="How later choices are counted: auto, gdp, renyi or pure.")
     ] = "auto",
-    order: Annotated[float | None, typer.Option(help="Order of the Rényi filter.")] = None,
+    order: Annotated[
+        float | None, real_option("--order", help="Order of the Rényi filter.")
+    ] = None,
     delta_share: Annotated[
-        float, typer.Option(help="Share of delta for releases that may fail.")
+        float, real_option("--delta-share", help="Share of delta for releases that may fail.")
     ] = 0.1,
     json: Json = False,
 ) -> None:
@@ -121,9 +125,9 @@ def spend(
 def declare(
     ledger: LedgerFile,
     name: Annotated[str, typer.Option(help="What the release is.")],
-    epsilon: Annotated[float | None, typer.Option(help="Its epsilon.")] = None,
-    delta: Annotated[float, typer.Option(help="Its delta, beside --epsilon.")] = 0.0,
-    mu: Annotated[float | None, typer.Option(help="Or: its GDP parameter.")] = None,
+    epsilon: Annotated[float | None, real_option("--epsilon", help="Its epsilon.")] = None,
+    delta: Annotated[float, real_option("--delta", help="Its delta, beside --epsilon.")] = 0.0,
+    mu: Annotated[float | None, real_option("--mu", help="Or: its GDP parameter.")] = None,
     json: Json = False,
 ) -> None:
     """Pay for a release that other software accounts for: its numbers are your word."""
@@ -179,6 +183,7 @@ def plan_next(
     from dplateau.cli.show import show_calibration
 
     show_calibration(calibration)
+    print_text(str(calibration.certificate))
     tell_written("certificate", output)
 
 
@@ -202,7 +207,7 @@ def _paid(entry: Entry, statement: Statement, json: bool) -> None:
         print_json({"entry": entry.to_dict(), "head": statement.head})
         return
     cost = _cost(entry, statement)
-    typer.echo(f"spent on {entry.name}: {cost}; {_percent(entry.left)} of the budget is left")
+    print_text(f"spent on {entry.name}: {cost}; {_percent(entry.left)} of the budget is left")
     typer.echo(f"head {statement.head}")
 
 
@@ -210,13 +215,15 @@ def _report(statement: Statement, json: bool) -> None:
     if json:
         print_json(statement.to_dict())
         return
+    from rich import box
     from rich.markup import escape
     from rich.table import Table
 
     from dplateau.cli.show import console, print_rows
 
-    table = Table(title=escape(statement.path), title_justify="left")
-    table.add_column("no.", justify="right")
+    title = escape(statement.path)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("row", justify="right")  # the first holds what was fixed when it was made
     table.add_column("when", no_wrap=True)
     table.add_column("what", overflow="fold")
     table.add_column("cost", overflow="fold")
@@ -230,14 +237,16 @@ def _report(statement: Statement, json: bool) -> None:
         when = entry.written[:16].replace("T", " ")
         shown = (str(entry.number), when, escape(what), escape(cost))
         table.add_row(*shown, _percent(entry.left), style=style)
-    console.print(table)
-    print_rows("in all", _summary(statement))
+    if statement.entries:
+        console.print(table)
+    print_rows("in all" if statement.entries else title, _summary(statement))
 
 
 def _summary(statement: Statement) -> list[tuple[str, str]]:
     settings, budget = statement.settings, statement.settings.budget
     limit = f"epsilon {rounded_down(budget.epsilon)} at delta {rounded_down(budget.delta)}"
-    who = f"{settings.neighbors} of one {settings.unit}"
+    how = {"add_remove": "adding or removing", "replace": "replacing"}[settings.neighbors]
+    who = f"{how} one {settings.unit}"
     left = (
         f"{_percent(statement.left)}: one more release may claim up to about epsilon "
         f"{rounded_down(statement.left_epsilon, 4)}"

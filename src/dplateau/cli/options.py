@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from dplateau.errors import InvalidInput
+from dplateau.ground.shown import wrapped_lines
 
 # The library itself loads when a run is built, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -115,10 +116,10 @@ _LOSS = "Loss of one record"
 _CHECKPOINTS = "With --release checkpoints, one of"
 
 FLAGS: dict[str, Flag] = {
-    "n": Flag(int, "Number of records, which is public (langevin: may be left out).", NEEDED_PANEL),
+    "n": Flag(int, "Number of records, which is public (required but for langevin).", NEEDED_PANEL),
     "release": Flag(
         str,
-        "What leaves: last, all, random-stop or checkpoints. A promise: no default.",
+        "What leaves: last, all, random-stop or checkpoints (required: a promise).",
         NEEDED_PANEL,
     ),
     "batch_size": Flag(float, "Records per batch; every step divides by it.", _BATCHES, _BATCHED),
@@ -191,6 +192,11 @@ Csv = Annotated[Path | None, output_option("--csv", help="Write the numbers here
 def print_json(data: Any) -> None:
     """Print JSON-ready data."""
     typer.echo(json_text.dumps(data, indent=2, allow_nan=False))
+
+
+def print_text(text: str) -> None:
+    """Print a text of several lines in the width of a terminal."""
+    typer.echo("\n".join(wrapped_lines(text)))
 
 
 def tell_written(what: str, *paths: Path | None) -> None:

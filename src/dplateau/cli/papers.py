@@ -13,6 +13,7 @@ from dplateau.cli.options import (
     Json,
     output_option,
     print_json,
+    print_text,
     real_option,
     tell_written,
 )
@@ -181,7 +182,7 @@ def compose_command(
     if json:
         print_json(composition.to_dict())
         return
-    typer.echo(str(composition))
+    print_text(str(composition))
     tell_written("composition", output)
 
 
@@ -199,7 +200,10 @@ def _declared(text: str, beside: Part) -> ForeignPart:
         stated = {}
     if not name or not stated:
         raise InvalidInput(f"--declare takes NAME=EPSILON or NAME=EPSILON:DELTA; got {text!r}")
-    return foreign(neighbors=neighbors, unit=unit, name=name, **stated)
+    try:
+        return foreign(neighbors=neighbors, unit=unit, name=name, **stated)
+    except InvalidInput as refused:
+        raise InvalidInput(f"--declare {text}: {refused}") from None
 
 
 # ---- signatures ---------------------------------------------------------------------------------
@@ -222,7 +226,11 @@ def sign_command(
     if new_key:
         _make_key(key)
     target = signature_beside(file)
-    write_whole(target, signature_of(data, read_bytes(key)))
+    try:
+        signature = signature_of(data, read_bytes(key))
+    except InvalidInput as refused:
+        raise InvalidInput(f"{key}: {refused}") from None
+    write_whole(target, signature)
     typer.echo(f"signature written to {target}")
 
 

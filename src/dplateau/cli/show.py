@@ -13,7 +13,7 @@ from rich.table import Table
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Calibration, Certificate, Comparison, ComparisonRow
 from dplateau.cli.language import in_options
-from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ground.shown import counted, rounded_down, rounded_up
 from dplateau.report.words import doubts_about, most_important
 
 console = Console(highlight=False)
@@ -49,8 +49,8 @@ class Answer:
         return doubts_about(self.certificate)
 
 
-def show_answer(answer: Answer) -> None:
-    """Print the claim, what stands beside it, and the assumptions that matter most."""
+def show_answer(answer: Answer, *, rest: str | None) -> None:
+    """Print the claim, what stands beside it, the assumptions that matter most; where more is."""
     certificate = answer.certificate
     theorem = certificate.theorem
     console.print(f"[bold]{escape(f'{certificate.claim} by {theorem.title}')}[/bold]")
@@ -65,9 +65,10 @@ def show_answer(answer: Answer) -> None:
         unit = f"all records of one person, at most {certificate.run.group_size}"
         rows.insert(1, ("protects", unit))
     rows += [("take note", doubt) for doubt in answer.doubts]
-    more = len(most) - SHOWN
-    others = f"{more} more assumptions, " if more > 0 else ""
-    rows.append(("more", f"{others}every bound: --all; certificate: -o FILE"))
+    if rest is not None:
+        more = len(most) - SHOWN
+        others = f"{counted(more, 'more assumption')}, " if more > 0 else ""
+        rows.append(("more", f"{others}{rest}"))
     print_rows(None, rows)
 
 
@@ -119,11 +120,12 @@ def show_comparison(
     titles = {row.bound: row.title for row in comparison.rows}
     if every:
         for reason, names in comparison.refusals.items():
-            listed = ", ".join(titles[name] for name in names)
+            listed = "; ".join(titles[name] for name in names)  # titles have commas
             print_rows(None, [("no", f"{listed}: {in_options(reason)}")])
     elif comparison.refusals:
         count = sum(map(len, comparison.refusals.values()))
-        console.print(f"{count} more bounds do not apply; --all says why", style="dim")
+        others = counted(count, "more bound does not", "more bounds do not")
+        console.print(f"{others} apply; --all says why", style="dim")
 
 
 def show_certificate(certificate: Certificate) -> None:
@@ -138,8 +140,9 @@ def show_assumptions(assumptions: Sequence[Assumption]) -> None:
 
 
 def show_calibration(calibration: Calibration) -> None:
-    """Print the value found."""
-    console.print(f"[bold]{escape(str(calibration))}[/bold]", soft_wrap=True)
+    """Print the value that a search gave, as an option."""
+    name = calibration.varied.replace("_", "-")
+    console.print(f"[bold]{escape(f'--{name} {calibration.shown_value}')}[/bold]")
 
 
 def print_rows(title: str | None, rows: Sequence[tuple[str, str]]) -> None:

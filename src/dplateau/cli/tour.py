@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from dplateau.cli.options import output_option, tell_written
-from dplateau.ground.files import write_whole
+from dplateau.cli.options import output_option, print_text, tell_written
+from dplateau.ground.files import refuse_file_as_folder, write_whole
 
 app = typer.Typer()
 
@@ -71,6 +71,7 @@ def reproduce_command(
         from dplateau.plots.canvas import require_matplotlib
 
         require_matplotlib()
+        refuse_file_as_folder(output)
     exhibits = []
     with counting("exhibits", len(wanted)) as advance:
         for one in wanted:
@@ -78,12 +79,12 @@ def reproduce_command(
             advance(1)
     for exhibit in exhibits:
         typer.echo(f"{exhibit.title} ({exhibit.name})")
-        typer.echo(f"{exhibit.citation.short()}. {exhibit.parameters}")
+        print_text(f"{exhibit.citation.short()}. {exhibit.parameters}")
         rows = exhibit.table()
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
         for what, theirs, ours in rows:
             typer.echo(f"  {what:<{widths[0]}}  {theirs:>{widths[1]}}  {ours:>{widths[2]}}")
-        typer.echo(f"{exhibit.remark}\n")
+        print_text(f"{exhibit.remark}\n")
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
         for exhibit in exhibits:

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dplateau.cli.ledger import refusals_are_verdicts
-from dplateau.cli.options import CLAIM_PANEL, OUTPUT_PANEL, print_json, whole_option
+from dplateau.cli.options import (
+    CLAIM_PANEL,
+    OUTPUT_PANEL,
+    print_json,
+    real_option,
+    whole_option,
+)
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_text, write_whole
 from dplateau.ground.shown import counted
@@ -58,7 +64,7 @@ def train_command(
     ],
     epsilon: Annotated[
         float,
-        typer.Option("--epsilon", help="What the model may cost.", rich_help_panel=CLAIM_PANEL),
+        real_option("--epsilon", help="What the model may cost.", panel=CLAIM_PANEL),
     ],
     target: Annotated[
         str | None, _known("--target", "Column to predict (a schema file may say it).")
@@ -121,7 +127,8 @@ def train_command(
         ),
     ] = None,
     data_norm: Annotated[
-        float, _known("--data-norm", "Encoded rows are scaled down to this norm.")
+        float,
+        real_option("--data-norm", help="Encoded rows are scaled down to this norm.", panel=_KNOWN),
     ] = 1.0,
     n_public: Annotated[
         int | None,
@@ -133,8 +140,8 @@ def train_command(
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(
-            help="Failure probability (default 1e-5, or 1/n if less).", rich_help_panel=CLAIM_PANEL
+        real_option(
+            "--delta", help="Failure probability (default 1e-5, or 1/n if less).", panel=CLAIM_PANEL
         ),
     ] = None,
     neighbors: Annotated[
@@ -151,10 +158,11 @@ def train_command(
     ] = None,
     evaluate_epsilon: Annotated[
         float | None,
-        typer.Option(
+        real_option(
+            "--evaluate-epsilon",
             help="Hold out a tenth of the rows and release noisy counts at this cost: accuracy, "
             "balanced accuracy, AUC and calibration (of numbers: the squared error).",
-            rich_help_panel=CLAIM_PANEL,
+            panel=CLAIM_PANEL,
         ),
     ] = None,
     checkpoints: Annotated[
@@ -184,7 +192,8 @@ def train_command(
         str | None, typer.Option(help=f"{_NO_MODEL.capitalize()}.", rich_help_panel=_FIT)
     ] = None,
     compute_budget: Annotated[
-        float | None, typer.Option(help="Most passes over the data.", rich_help_panel=_FIT)
+        float | None,
+        real_option("--compute-budget", help="Most passes over the data.", panel=_FIT),
     ] = None,
     safe_noise: Annotated[
         bool,
@@ -196,7 +205,7 @@ def train_command(
     ] = False,
     seed: Annotated[
         int | None,
-        typer.Option(help="Makes the fit repeatable, and so not private.", rich_help_panel=_FIT),
+        whole_option("--seed", help="Makes the fit repeatable, and so not private.", panel=_FIT),
     ] = None,
     scratch: Annotated[
         Path | None,

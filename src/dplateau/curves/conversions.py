@@ -306,12 +306,15 @@ def _flat_orders(alphas: FloatArray, zetas: FloatArray) -> tuple[FloatArray, Flo
     return orders, bounds
 
 
+def _span(values: FloatArray) -> str:
+    """Return one number, or from where to where several go."""
+    least, most = np.min(values), np.max(values)
+    return f"{least:g}" if least == most else f"values from {least:g} to {most:g}"
+
+
 def _check_orders(alpha: FloatArray, zeta: FloatArray) -> None:
     if not np.all((alpha > 1.0) & (alpha < np.inf)):
-        raise InvalidInput(
-            f"Rényi orders must be finite and above 1; got values from {np.min(alpha):g} to "
-            f"{np.max(alpha):g}"
-        )
+        raise InvalidInput(f"Rényi orders must be finite and above 1; got {_span(alpha)}")
     if not np.all(zeta >= 0.0):
         raise InvalidInput(
             f"a Rényi divergence is zero or positive; got zeta down to {np.min(zeta):g}"
@@ -320,10 +323,7 @@ def _check_orders(alpha: FloatArray, zeta: FloatArray) -> None:
 
 def _check_delta(delta: FloatArray) -> None:
     if not np.all((delta >= 0.0) & (delta <= 1.0)):
-        raise InvalidInput(
-            f"delta is a probability, from 0 to 1; got values from {np.min(delta):g} to "
-            f"{np.max(delta):g}"
-        )
+        raise InvalidInput(f"delta is a probability, from 0 to 1; got {_span(delta)}")
 
 
 def _check_epsilon(epsilon: FloatArray) -> None:

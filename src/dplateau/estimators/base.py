@@ -439,7 +439,9 @@ class PrivateLinearModel(BaseEstimator):
                 "move the later ones to other batches. Use full, sampled or shuffled batches"
             )
         if rows > slots:
-            raise InvalidInput(f"X has more rows than n_public={slots}; a public bound must hold")
+            raise InvalidInput(
+                f"there are more rows than n_public={slots}; a public bound must hold"
+            )
         return slots
 
     def _delta(self, slots: int) -> float:

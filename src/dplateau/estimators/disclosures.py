@@ -55,7 +55,7 @@ def undeclared_targets(name: str) -> str:
 def about_sizes(n_public: Any, n: int, neighbors: str) -> Assumption:
     """Return what the claim says about the number of records."""
     if n_public is None:
-        text = f"the number of records is public: {n}, as counted in X"
+        text = f"the number of records is public: {n}, as counted in the data"
         return Assumption(text, "declared" if neighbors == "add_remove" else "by construction")
     text = f"the number of records is hidden below n_public={n}, chosen without looking at the data"
     return Assumption(text, "declared")

@@ -50,6 +50,12 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
 
+def refuse_file_as_folder(path: Path) -> None:
+    """Refuse a file where a folder is to be written, before anything is computed."""
+    if path.exists() and not path.is_dir():
+        raise InvalidInput(f"cannot write to {path}: it is a file, and a folder is needed")
+
+
 def read_bytes(path: Path) -> bytes:
     """Return a file's bytes, or refuse in one line."""
     try:

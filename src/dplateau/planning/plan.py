@@ -111,7 +111,7 @@ class Plan(Shown):
             lines.insert(
                 0,
                 "bounds are found by noisy bisection, which takes "
-                f"{RANGES_SHARE:.0%} of the squared Gaussian parameter",
+                f"{RANGES_SHARE:.0%} of the budget (of mu squared)",
             )
         if isinstance(self.loss, ClassWeighted):
             shown = ", ".join(f"{weight:.3g}" for weight in self.loss.weights)

@@ -144,8 +144,10 @@ class Candidate:
         parts.append(f"learning rate {run.learning_rate:.4g}")
         if run.l2:
             parts.append(f"ridge {run.l2:.3g}")
-        if not run.is_plain:
-            parts.append(f"momentum {run.momentum:g}, last {run.average_last} iterates averaged")
+        if run.momentum:
+            parts.append(f"momentum {run.momentum:g}")
+        if run.average_last > 1:
+            parts.append(f"last {run.average_last} iterates averaged")
         return (
             f"{self.name}, {run.steps} steps, {', '.join(parts)}: expected score error "
             f"{self.expected.error:.3g} (unlearned {self.expected.bias:.3g}, "

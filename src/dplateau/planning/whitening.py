@@ -90,8 +90,8 @@ def in_words(rounds: int, lengths: Lengths) -> str:
         "" if lengths.bend is None else f"; beyond {lengths.bend:g} of it they have another slope"
     )
     return (
-        f"rows are whitened {times} by noisy second moments, which take {SHARE:.0%} of the squared "
-        "Gaussian parameter (the gradients take the rest), and shortened to "
+        f"rows are whitened {times} by noisy second moments, which take {SHARE:.0%} of the budget "
+        "(of mu squared; the gradients take the rest), and shortened to "
         f"{'' if lengths.radius == 1 else f'{lengths.radius:g} of '}their typical length{bent}"
     )
 
@@ -138,7 +138,7 @@ def moments_for(task: Task, rounds: int) -> tuple[tuple[Certificate, ...], float
                 group_size=task.max_records_per_person,
             ),
             task.delta,
-        ).named("the noisy second moments of the rows, which turned them")
+        ).named("the noisy second moments of the rows, by which they were whitened")
         for norm in (task.model.feature_norm, 1.0)[:rounds]
     )
     return moments, gaussian_epsilon(task.delta, whole * math.sqrt(1 - SHARE))

@@ -87,10 +87,11 @@ class Samples(Shown):
     def __str__(self) -> str:
         """Say how many draws there are and what is known of them."""
         chains, draws, size = self.draws.shape
+        kept = "every draw" if self.thin == 1 else f"one of {self.thin} steps"
         claim = "" if self.certificate is None else f"; {self.certificate}"
         return (
             f"{chains} chains of {draws} draws in {size} dimensions, {self.warmup} steps of "
-            f"warm-up, every {self.thin} steps kept{claim}"
+            f"warm-up, {kept} kept{claim}"
         )
 
 

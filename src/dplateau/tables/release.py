@@ -24,7 +24,7 @@ from dplateau.engines.randomness import coins_for
 from dplateau.engines.sources import parts_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
-from dplateau.ground.files import write_whole
+from dplateau.ground.files import refuse_file_as_folder, write_whole
 from dplateau.ground.shown import counted, rounded_up, wrapped, wrapped_lines
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
@@ -121,7 +121,7 @@ class Release:
         ]
         lines += self._on_the_way()
         if self.model.whitening:
-            lines.append("  noisy second moments of the rows, which turned them")
+            lines.append("  noisy second moments of the rows, by which they were whitened")
         if self.evaluation is not None:
             lines += [f"  {line}" for line in in_words(self.evaluation)]
         if public_score is not None:
@@ -197,6 +197,7 @@ class Release:
 
 def refuse_to_overwrite(folder: Path) -> None:
     """Refuse a folder that holds a release: what left once cannot be taken back."""
+    refuse_file_as_folder(folder)
     there = [name for name in FILES if (folder / name).exists()]
     if there:
         raise InvalidInput(
