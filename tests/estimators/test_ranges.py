@@ -33,6 +33,16 @@ def test_without_noise_the_quantiles_are_found_at_every_size() -> None:
     np.testing.assert_allclose(high / SIZES, last / SIZES, atol=0.1)
 
 
+def test_noise_does_not_send_the_search_far_away() -> None:
+    """One wrong turn in the first rounds would make a range a thousand times too wide."""
+    draws = np.random.default_rng(5)
+    values = np.column_stack([draws.normal(size=1000), draws.uniform(18, 90, 1000)])
+    widths = np.ptp(values, axis=0)
+    for seed in range(60):
+        low, high = noisy_ranges(search(1000, 2, 20.0), values, randomness=SeededRandomness(seed))
+        assert np.all(high - low < 3 * widths)
+
+
 def test_constant_columns_get_a_range_all_the_same() -> None:
     constant = np.tile([[0.0, 5.0, -1e9]], (50, 1))
     low, high = noisy_ranges(search(50, 3, 0.5), constant, randomness=SeededRandomness(2))

@@ -32,8 +32,13 @@ from dplateau.ground.types import FloatArray
 ROUNDS = 12
 UNIT = 1e-3
 SPAN = 30.0
-# The quantiles sought, and no closer to the ends than this many deviations of the noise.
-LEAST_TAIL, MOST_TAIL, TAIL_OF_NOISE = 0.01, 0.2, 2.0
+# The quantiles sought, no closer to the ends than some deviations of the noise: (least, deviations,
+# most). A wrong turn in the first rounds makes a range that is a thousand times too wide, so they
+# mind the noise more; after six of them no turn costs more than a factor of e. (Chosen on simulated
+# columns, uniform, normal, lognormal and binary: up to 17 percent of their ranges were more than
+# four times too wide, and none is.)
+COARSE_ROUNDS = 6
+COARSE_TAIL, FINE_TAIL = (0.01, 4.0, 0.3), (0.01, 2.0, 0.2)
 _SLACK = 1e-9
 
 
@@ -77,10 +82,10 @@ def noisy_ranges(
     if not np.all(np.isfinite(values)):
         raise InvalidInput("ranges need finite numbers; some values are not")
     std = float(values_over(run.noise_std, ROUNDS)[0])
-    tail = min(MOST_TAIL, max(LEAST_TAIL, TAIL_OF_NOISE * std))
-    wanted = np.array([tail, 1 - tail])[:, None]
     low, high = np.full((2, columns), -SPAN), np.full((2, columns), SPAN)
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
+        tail = _tail(std, *(COARSE_TAIL if turn < COARSE_ROUNDS else FINE_TAIL))
+        wanted = np.array([tail, 1 - tail])[:, None]
         middle = (low + high) / 2
         thresholds = _size(middle)
         halves = np.array([(values <= one).sum(axis=0) - rows / 2 for one in thresholds])
@@ -90,6 +95,11 @@ def noisy_ranges(
     # The outer ends of the last intervals; a column that hardly varies gets a narrow range.
     first, last = _size(low[0]), _size(high[1])
     return np.minimum(first, last), np.maximum(np.maximum(first, last), first + UNIT)
+
+
+def _tail(std: float, least: float, deviations: float, most: float) -> float:
+    """Return which share of a column may lie beyond an end."""
+    return min(most, max(least, deviations * std))
 
 
 def _size(place: FloatArray) -> FloatArray:
