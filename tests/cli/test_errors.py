@@ -125,6 +125,10 @@ def test_bad_input(words: list[str], message: str, tmp_path: Path) -> None:
             "cannot write to a_file.csv: it is a file",
         ),
         (
+            ["train", "a_file.csv", "--epsilon", "1", "--target", "b", "-o", "a_file.csv/out"],
+            "cannot write to a_file.csv/out: ",
+        ),
+        (
             ["train", "a_file.csv", "--epsilon", "1", "--target", "a_b"],
             "no column 'a_b' to predict",
         ),
@@ -151,6 +155,18 @@ def test_the_good_command_is_good(tmp_path: Path) -> None:
 def test_a_process_ends_as_its_command_does(words: list[str], tmp_path: Path) -> None:
     assert process(*words, folder=tmp_path).stderr == here(*words, folder=tmp_path).stderr
     assert process(*words, folder=tmp_path).returncode == 2
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "loop", "folder", "noise"])
+@pytest.mark.parametrize(
+    "command", ["verify", "explain", "report", "schema", "train --epsilon 1", "ledger show"]
+)
+def test_what_is_no_file_of_ours_is_one_line(command: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "noise").write_bytes(bytes(range(256)))
+    done = here(*command.split(), name, folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
 def test_errors_of_the_parser_point_to_help(tmp_path: Path) -> None:

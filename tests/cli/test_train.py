@@ -84,7 +84,9 @@ def test_a_table_becomes_a_private_model(
     model = (out / "model.json").read_bytes()
     stated = hashlib.sha256(model).hexdigest()
     certificate = json.loads((out / "certificate.json").read_text())
-    assert certificate["content"]["files"] == {"model.json": stated}
+    said_so = hashlib.sha256(report.encode()).hexdigest()
+    assert certificate["content"]["files"] == {"model.json": stated, "report.txt": said_so}
+    assert certificate["digest"] in (out / "report.html").read_text()
     assert stated in (out / "report.html").read_text()
     assert run("verify", out / "certificate.json") == 0
     assert "model.json: the one that the claim is about" in capsys.readouterr().out
@@ -93,6 +95,10 @@ def test_a_table_becomes_a_private_model(
     verdict = json.loads(capsys.readouterr().out)
     assert not verdict["ok"]
     assert verdict["problem"] == "files: model.json is not the file that the claim is about"
+    (out / "model.json").write_bytes(model)
+    (out / "report.txt").write_text(report.replace("Claim: (1.", "Claim: (0."))
+    assert run("verify", out / "certificate.json") == 1
+    assert "report.txt is not the file that" in " ".join(capsys.readouterr().out.split())
     assert run("predict", out / "model.json", test, "-o", tmp_path / "guess.csv") == 0
     guesses = (tmp_path / "guess.csv").read_text().splitlines()
     assert guesses[0] == "income"

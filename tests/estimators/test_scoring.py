@@ -23,7 +23,16 @@ from dplateau import (
     noisy_score,
 )
 from dplateau.engines import ArraySource, ChunkSource, SeededRandomness, hold_out
-from dplateau.estimators.scoring import COARSE, FINE, RIGHT_OR_WRONG, Counts, NoisyScore
+from dplateau.estimators.inputs import TargetRange
+from dplateau.estimators.scoring import (
+    COARSE,
+    ERROR_UNITS,
+    FINE,
+    RIGHT_OR_WRONG,
+    Counts,
+    NoisyScore,
+    _squared_errors,
+)
 from dplateau.ground.types import FloatArray
 
 pytestmark = [
@@ -142,6 +151,8 @@ def test_a_score_of_its_own_composes_and_is_paid_for(tmp_path: Any) -> None:
         found = noisy_score(model, rows[2000:], labels[2000:], epsilon=0.7)
         with pytest.raises(SpendRefused):
             noisy_score(model, rows[2000:], labels[2000:], epsilon=0.7)
+        with pytest.raises(SpendRefused, match="not private at any price"):
+            noisy_score(model, rows[2000:], labels[2000:], epsilon=0.1, seed=1)
     whole = compose([model.certificate_, found.certificate], 1e-5, records="disjoint")
     assert isinstance(whole, Composition)
     assert whole.claimed_epsilon <= 1.0
@@ -162,6 +173,32 @@ def test_numbers_keep_their_squared_error() -> None:
     cost = NoisyScore(1000, 0.5, classes=False)
     assert cost.certificate("replace", 1, 1e-5).epsilon(0.0) == pytest.approx(0.5)
     assert cost.noise_std("replace", 1) == pytest.approx(math.sqrt(2) / 0.5)
+
+
+@pytest.mark.parametrize("target", [np.nan, np.inf, "text"])
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_one_target_that_is_no_number_moves_nothing(target: Any, in_parts: bool) -> None:
+    """As a whole number it would be minus 2^63, beside noise for errors of at most 1."""
+    rows, _ = records(60)
+    targets: Any = rows[:, 0].astype(object)
+    targets[3] = target
+    targets = targets if isinstance(target, str) else targets.astype(float)
+    model = PrivateRidge(target_bound=1.0, **QUICK).fit(rows, rows[:, 0])
+    asked = (
+        ([(rows[:30], targets[:30]), (rows[30:], targets[30:])],) if in_parts else (rows, targets)
+    )
+    with pytest.raises(InvalidInput, match="targets must be finite numbers"):
+        noisy_score(model, *asked, epsilon=1.0)
+
+
+def test_an_error_is_at_most_one_whatever_is_predicted() -> None:
+    class Broken:
+        target_range = TargetRange.of(1.0, centered=True)
+
+        def predict(self, rows: Any) -> Any:
+            return np.full(len(rows), np.nan)
+
+    assert _squared_errors(Broken(), np.zeros((3, 1)), np.zeros(3)) == 3 * ERROR_UNITS
 
 
 def test_bins_follow_from_public_sizes() -> None:

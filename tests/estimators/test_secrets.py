@@ -10,10 +10,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
 import pytest
 from scipy.sparse import coo_array, csr_array
+from sklearn.base import clone
 
-from dplateau import InvalidInput, PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from dplateau import (
+    InvalidInput,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    noisy_score,
+)
+from dplateau.engines import ArraySource, Prepared, TableSource
 
 NAME, NUMBER = "Alice Smith", 7654321.125
 # Every way in which the number might be printed.
@@ -101,12 +110,12 @@ def everything_said(error: BaseException) -> str:
     return "\n".join(said)
 
 
-def assert_unsaid(act: Any, *arguments: Any, where: str) -> None:
+def assert_unsaid(act: Any, *arguments: Any, where: str, **named: Any) -> None:
     """Require a refusal that says where, and in all that is said no secret."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with pytest.raises(InvalidInput, match=where) as refusal:
-            act(*arguments)
+            act(*arguments, **named)
     said = [everything_said(refusal.value), *(str(warning.message) for warning in caught)]
     assert not [secret for secret in SECRETS if secret in "\n".join(said)]
 
@@ -138,6 +147,40 @@ def test_rows_to_predict_stay_unsaid(case: tuple[str, Any, str]) -> None:
         rows, where = LARGE[:, :1], "X has 1 features"
     model = PrivateRidge(**QUICK).fit(X, Y)
     assert_unsaid(model.predict, rows, where=where)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize(
+    "targets", [LABELS, LABELS.astype(str), LABELS.tolist(), pd.Series(LABELS)]
+)
+def test_scored_targets_stay_unsaid(model: Any, targets: Any) -> None:
+    """What scikit-learn says of targets quotes them."""
+    fitted = clone(model).fit(X, Y)
+    where = (
+        "row 7 .*: text" if isinstance(model, PrivateRidge) else r"label of the type of classes="
+    )
+    assert_unsaid(fitted.score, X, targets, where=where)
+    assert_unsaid(noisy_score, fitted, X, targets, where="finite numbers|not among", epsilon=1.0)
+
+
+def test_what_functions_of_rows_say_stays_unsaid() -> None:
+    """They raise whatever they like, at a record."""
+    model = PrivateRidge(n_public=20, **QUICK)
+    rows = Prepared(
+        ArraySource(TEXT, Y), lambda features, targets: (features.astype(float), targets)
+    )
+    assert_unsaid(model.fit, rows, where="prepare raised ValueError")
+    table = pa.table({"a": [NAME] * 20, "y": Y})
+    encoded = TableSource(table, ["a"], "y", encode=lambda batch: float(batch["a"][0].as_py()))
+    assert_unsaid(model.fit, encoded, where="encode raised ValueError")
+
+
+@pytest.mark.parametrize("targets", [LABELS, LABELS.astype(str), [[NUMBER], [NUMBER, 2]] * 10])
+def test_chunks_stay_unsaid(targets: Any) -> None:
+    model = PrivateRidge(n_public=20, **QUICK)
+    assert_unsaid(model.fit, [(X, targets)], where="finite numbers|one target per row")
+    assert_unsaid(model.fit, [(TEXT, Y)], where="features must be numbers; a chunk holds object_")
+    assert_unsaid(model.fit, [(TEXT.astype(str), Y)], where="a chunk holds str_$")
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import subprocess
+import sys
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -323,6 +325,27 @@ def test_a_ledger_in_force_is_seen_by_every_thread(book: Ledger, tmp_path: Path)
     with pytest.raises(InvalidInput, match="there is no ledger"), Ledger(tmp_path / "none"):
         pass
     assert ledger_in_force() is None
+
+
+def test_every_ledger_in_force_pays_once(book: Ledger, tmp_path: Path) -> None:
+    inner = Ledger.create(tmp_path / "inner.ledger", epsilon=1.0, delta=1e-5)
+    with book, inner, Ledger(book.path):
+        with paid_for(gaussian(0.2), name="model"):
+            assert statuses(book) == statuses(inner) == ["reserved"]
+        assert statuses(book) == statuses(inner) == ["spent"]
+        with pytest.raises(SpendRefused, match=r"inner\.ledger"), paid_for(gaussian(0.5), name="x"):
+            pass  # not reached: one of them has too little left
+    assert statuses(inner) == ["spent", "refused"]
+
+
+def test_processes_started_inside_two_blocks_find_both(book: Ledger, tmp_path: Path) -> None:
+    inner = Ledger.create(tmp_path / "inner.ledger", epsilon=1.0, delta=1e-5)
+    names = "ledger_in_force, ledgers_in_force"
+    code = f"from dplateau.ledger import {names}; print(*ledgers_in_force(), ledger_in_force())"
+    command = [sys.executable, "-c", code]
+    with book, inner:
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.split() == [repr(inner), repr(book), repr(inner)]
 
 
 def test_what_leaves_together_is_paid_for_at_once(book: Ledger) -> None:

@@ -33,6 +33,7 @@ from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certify import assumptions_of
 from dplateau.cli import main
 from dplateau.curves import GaussianCurve
+from dplateau.ground.sealed import resealed
 from dplateau.ground.shown import rounded_up
 from dplateau.report import Paper, explain, report_page, sign_off, words_of
 from dplateau.report.explanation import note_text, statement_of
@@ -228,6 +229,38 @@ def test_a_paper_that_claims_nothing_is_a_no(paper: Paper) -> None:
     assert '<span class="bad">not verified</span>' in text
     assert "epsilon = " not in text
     assert explain(seeded).startswith("Claim\n-----\n")
+
+
+CURSOR = "\x1b[2J\x1b[H\n\nVERIFIED: epsilon 0.1 claimed\u202e"
+
+
+@pytest.mark.parametrize("change", ["assumptions", "no_claim", "library", "files", "bound"])
+@pytest.mark.parametrize("command", ["verify", "verify --all", "explain", "compose", "audit"])
+def test_nothing_in_a_file_moves_the_cursor(
+    change: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paper = COVERED.to_dict()
+    content = paper["content"]
+    match change:
+        case "assumptions":
+            content["assumptions"].append({"text": CURSOR, "status": "declared"})
+        case "no_claim":
+            content |= {"claim": None, "no_claim": CURSOR}
+        case "library":
+            paper["library"] = CURSOR
+        case "files":
+            content["files"] = {CURSOR: "0" * 64}
+        case "bound":
+            content["bound"] = CURSOR
+    file = tmp_path / "certificate.json"
+    file.write_text(json.dumps(resealed(paper)), encoding="utf-8")
+    first, *rest = command.split()
+    with pytest.raises(SystemExit):
+        main([first, str(file), *rest])
+    said = capsys.readouterr()
+    lines = (said.out + said.err).splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert not [line for line in lines if "epsilon 0.1" in line and line.startswith("VERIFIED")]
 
 
 @pytest.mark.parametrize("found", [None, 3, {}, {"kind": "dplateau/composition"}, []])

@@ -261,8 +261,8 @@ def claim_fields(content: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
             raise InvalidInput(f"not a {kind.title}: its claim must be an epsilon and a delta")
         epsilon = checks.nonnegative("epsilon", claim["epsilon"])
         claim = Claim(epsilon, checks.level("delta", claim["delta"]))
-    if not (reason is None or isinstance(reason, str)):
-        raise InvalidInput(f"not a {kind.title}: 'no_claim' must be a text or null")
+    if not (reason is None or (isinstance(reason, str) and reason.isprintable())):
+        raise InvalidInput(f"not a {kind.title}: 'no_claim' must be one line of text, or null")
     if not isinstance(files, dict) or not all(isinstance(sha, str) for sha in files.values()):
         raise InvalidInput(f"not a {kind.title}: 'files' must map names to SHA-256")
     return {"claim": claim, "no_claim": reason, "files": files}

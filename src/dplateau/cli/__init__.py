@@ -45,6 +45,9 @@ def _exit_code_after(error: Exception) -> int:
         from dplateau.cli.language import in_options
 
         message = in_options(str(error))
+    elif isinstance(error, OSError) and error.filename is not None:
+        # A path that is no path (too long, a loop of links), or a disk that fails.
+        message = f"cannot use {str(error.filename)[:200]}: {error.strerror}"
     elif hasattr(error, "format_message"):
         path = getattr(getattr(error, "ctx", None), "command_path", "dplateau")
         # Typer's newer parser puts its own words before those of the check that failed.
@@ -52,7 +55,9 @@ def _exit_code_after(error: Exception) -> int:
         message = f"{said}{' See' if said.endswith('?') else '; see'} '{path} --help'"
     else:
         raise error
-    sys.stderr.write(f"dplateau: {' '.join(message.split())}\n")
+    from dplateau.ground.shown import printable
+
+    sys.stderr.write(f"dplateau: {printable(' '.join(message.split()))}\n")
     return 2
 
 

@@ -21,6 +21,7 @@ from dplateau.cli.options import (
     print_text,
     real_option,
     takes_run_or_file,
+    tell,
     whole_option,
 )
 from dplateau.errors import DplateauError, InvalidInput
@@ -154,7 +155,7 @@ def audit_command(
     if output is not None:
         write_whole(output, body + "\n")
     if json:
-        typer.echo(body)
+        tell(body)
     else:
         print_text(str(findings))
     if findings.contradicted:

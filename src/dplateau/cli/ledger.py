@@ -21,6 +21,7 @@ from dplateau.cli.options import (
     print_text,
     real_option,
     takes_run_without_noise,
+    tell,
     tell_written,
 )
 from dplateau.cli.papers import part_in
@@ -53,7 +54,7 @@ def refusals_are_verdicts(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **values)
         except (SpendRefused, LedgerBroken) as error:
-            typer.echo(f"dplateau: {' '.join(str(error).split())}", err=True)
+            tell(f"dplateau: {' '.join(str(error).split())}", err=True)
             raise typer.Exit(1) from None
 
     return called
@@ -216,10 +217,9 @@ def _report(statement: Statement, json: bool) -> None:
         print_json(statement.to_dict())
         return
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
-    from dplateau.cli.show import console, print_rows
+    from dplateau.cli.show import console, escape, print_rows
 
     title = escape(statement.path)
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))

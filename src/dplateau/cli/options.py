@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from dplateau.errors import InvalidInput
-from dplateau.ground.shown import wrapped_lines
+from dplateau.ground.shown import printable, wrapped_lines
 
 # The library itself loads when a run is built, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -196,7 +196,12 @@ def print_json(data: Any) -> None:
 
 def print_text(text: str) -> None:
     """Print a text of several lines in the width of a terminal."""
-    typer.echo("\n".join(wrapped_lines(text)))
+    tell("\n".join(wrapped_lines(text)))
+
+
+def tell(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print a text that may come from a file: nothing in it reaches the terminal as a command."""
+    typer.echo(printable(text), err=err, nl=nl)
 
 
 def tell_written(what: str, *paths: Path | None) -> None:

@@ -15,6 +15,7 @@ from dplateau.cli.options import (
     print_json,
     print_text,
     real_option,
+    tell,
     tell_written,
 )
 from dplateau.errors import InvalidInput
@@ -93,7 +94,7 @@ def verify_command(
     if json:
         print_json(page.to_dict())
     else:
-        typer.echo(page.page(every_check=every_check))
+        tell(page.page(every_check=every_check))
     if not page.ok:
         raise typer.Exit(1)
 
@@ -103,7 +104,7 @@ def explain_command(file: File) -> None:
     """Explain a claim: whom it protects, what it rests on, its theorem, how to check it by hand."""
     from dplateau.report import explain
 
-    typer.echo(explain(paper_in(file)), nl=False)
+    tell(explain(paper_in(file)), nl=False)
 
 
 @app.command(name="report", epilog="Example: `dplateau report certificate.json -o report.html`")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as without_markup
 from rich.table import Table
 
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Calibration, Certificate, Comparison, ComparisonRow
 from dplateau.cli.language import in_options
-from dplateau.ground.shown import counted, rounded_down, rounded_up
+from dplateau.ground.shown import counted, printable, rounded_down, rounded_up
 from dplateau.report.words import doubts_about, most_important
 
 console = Console(highlight=False)
@@ -143,6 +143,11 @@ def show_calibration(calibration: Calibration) -> None:
     """Print the value that a search gave, as an option."""
     name = calibration.varied.replace("_", "-")
     console.print(f"[bold]{escape(f'--{name} {calibration.shown_value}')}[/bold]")
+
+
+def escape(text: str) -> str:
+    """Return a text as the console prints it: neither markup nor control characters act."""
+    return without_markup(printable(text))
 
 
 def print_rows(title: str | None, rows: Sequence[tuple[str, str]]) -> None:

@@ -19,7 +19,7 @@ from dplateau.cli.options import (
     whole_option,
 )
 from dplateau.errors import InvalidInput
-from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.files import read_text, refuse_file_as_folder, write_whole
 from dplateau.ground.shown import counted
 
 # The library itself loads when a command runs, so that showing help stays quick.
@@ -259,6 +259,7 @@ def train_command(
     from dplateau.tables import fit_table, read_table, read_tables
     from dplateau.tables.release import CERTIFICATE, FILES, refuse_to_overwrite
 
+    refuse_file_as_folder(output)
     if not overwrite:
         refuse_to_overwrite(output)
     cluster = _engine(engine, address)
@@ -305,7 +306,7 @@ def train_command(
         )
     public_score = None if tests is None else release.model.score(tests)
     report = release.report(table.path, public_score)
-    page = report_page(release.certificate, name=CERTIFICATE)
+    page = report_page(release.certificate_beside(report), name=CERTIFICATE)
     release.write(output, report, page)
     for warning in release.warnings:
         sys.stderr.write(f"dplateau: warning: {' '.join(warning.split())}\n")

@@ -301,7 +301,7 @@ class ArrayRecords(Records):
                 f"{self.n} rows need {self.n} targets; got an array of shape {targets.shape}"
             )
         if targets.dtype.kind not in "biuf":
-            raise InvalidInput(f"targets must be numbers; got {targets.dtype}")
+            raise InvalidInput(f"targets must be numbers; got {targets.dtype.type.__name__}")
         self.loss.check_targets(targets)
         if self.loss.n_outputs > 1:
             return targets.astype(np.int64)

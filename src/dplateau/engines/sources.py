@@ -34,7 +34,7 @@ from scipy.sparse import issparse
 from dplateau.engines.arrow import batches, labels, numbers, table_rows
 from dplateau.engines.randomness import Coins, SecureRandomness, SeededRandomness, coins_for
 from dplateau.engines.rows import blocks, scale_rows
-from dplateau.errors import InvalidInput
+from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import IntArray
 
@@ -406,7 +406,7 @@ class _PreparedChunk:
     def rows(self, chosen: Rows) -> Part:
         features, targets = self.chunk.rows(chosen)
         count = features.shape[0]
-        features, targets = self.prepare(features, targets)
+        features, targets = unquoted("prepare", self.prepare, features, targets)
         if not features.shape[0] == len(targets) == count:
             raise InvalidInput(
                 f"prepare made {features.shape[0]} rows and {len(targets)} targets of {count} "
@@ -464,8 +464,19 @@ class _Encoded:
     def rows(self, chosen: Rows) -> Part:
         if isinstance(chosen, slice):
             start, stop, _ = chosen.indices(self.n)
-            return self.encode(self.batch.slice(start, stop - start))
-        return self.encode(self.batch.take(chosen))
+            return unquoted("encode", self.encode, self.batch.slice(start, stop - start))
+        return unquoted("encode", self.encode, self.batch.take(chosen))
+
+
+def unquoted(name: str, function: Callable[..., Part], *records: Any) -> Part:
+    """Return what a function makes of records; what it says of them may quote one, and is lost."""
+    try:
+        return function(*records)
+    except DplateauError:
+        raise
+    except Exception as error:
+        failed = type(error).__name__
+    raise InvalidInput(f"{name} raised {failed}; try it on made-up records, which may be quoted")
 
 
 def _slice(part: Any) -> Chunk:
@@ -480,9 +491,11 @@ def _pair(part: Any) -> Part:
             "a source of chunks yields pairs (features, targets); "
             f"got an item of type {type(part).__name__}"
         ) from None
-    if not hasattr(features, "shape"):
-        features = np.asarray(features)
-    targets = np.asarray(targets)
+    try:
+        features = features if hasattr(features, "shape") else np.asarray(features)
+        targets = np.asarray(targets)
+    except ValueError:
+        raise InvalidInput("a chunk is a matrix with one target per row; its rows differ") from None
     if len(features.shape) != 2 or targets.shape != (features.shape[0],):
         raise InvalidInput(
             f"a chunk is a matrix with one target per row; got shapes {features.shape} "

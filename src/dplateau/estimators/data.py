@@ -180,7 +180,8 @@ class Mapped:
             return self.row_map.training_rows(features, count), self.read(targets)
         rows = np.asarray(features)
         if rows.dtype.kind not in "biuf":
-            raise InvalidInput(f"features must be numbers; a chunk holds {rows.dtype}")
+            kind = rows.dtype.type.__name__  # without the length of texts
+            raise InvalidInput(f"features must be numbers; a chunk holds {kind}")
         if rows.dtype not in (np.float32, np.float64):
             rows = rows.astype(np.float64)
         return self.row_map.training_rows(rows, count), self.read(targets)

@@ -72,6 +72,21 @@ def checked_records(estimator: Any, X: Any, y: Any, *, numbers: bool) -> tuple[A
     raise told
 
 
+def scored(score: Callable[[], Any], targets: Any, labels: str) -> float:
+    """Return a score, or refuse targets that it cannot be taken of; ``labels`` says what they are.
+
+    What scikit-learn says about targets quotes them.
+    """
+    try:
+        return float(score())
+    except InvalidInput:
+        raise
+    except Exception as error:
+        kind = WrongType if isinstance(error, TypeError) else InvalidInput
+        trouble = None if labels else _first_trouble("y", targets)
+    raise kind(trouble or f"y cannot be scored; pass one {labels or 'number'} for each row of X")
+
+
 def check_labels(targets: Any) -> None:
     """Refuse targets that are no classes."""
     try:
@@ -107,6 +122,14 @@ def _told(error: Exception, X: Any, y: Any) -> Exception:
     )
 
 
+def as_array(values: Any) -> npt.NDArray[Any]:
+    """Return values as an array, of objects if they have no other form."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        return np.asarray(values, dtype=object)
+
+
 def _shape(X: Any) -> tuple[int, ...]:
     try:
         return tuple(X.shape) if hasattr(X, "shape") else np.asarray(X, dtype=object).shape
@@ -123,7 +146,7 @@ def _first_trouble(name: str, values: Any) -> str | None:
         entries = entries.tocoo()
         cells, (rows, columns) = entries.data, entries.coords
     else:
-        cells = np.asarray(values)
+        cells = as_array(values)
         if cells.dtype.kind not in "fc":
             cells = np.asarray(values, dtype=object)
         rows, columns = None, None
@@ -233,10 +256,15 @@ class TargetRange:
 
     def mapped(self, targets: npt.NDArray[Any]) -> FloatArray:
         """Return every target in units of the range, cut to [-1, 1] on its own."""
-        if targets.dtype.kind not in "biuf" or not np.all(np.isfinite(targets)):
-            raise InvalidInput("targets must be finite numbers; some are not")
-        shares = (np.asarray(targets, dtype=np.float64) - self.center) / self.half
+        shares = (finite_targets(targets) - self.center) / self.half
         return np.clip(shares, -1.0, 1.0)
+
+
+def finite_targets(targets: npt.NDArray[Any]) -> FloatArray:
+    """Return targets as doubles, refusing what is no finite number."""
+    if targets.dtype.kind not in "biuf" or not np.all(np.isfinite(targets)):
+        raise InvalidInput("targets must be finite numbers; some are not")
+    return np.asarray(targets, dtype=np.float64)
 
 
 def known_classes(classes: Any) -> npt.NDArray[Any]:

@@ -37,6 +37,7 @@ from dplateau.estimators.inputs import (
     checked_rows,
     class_weights,
     known_classes,
+    scored,
     seen_classes,
 )
 from dplateau.estimators.probabilities import Widening, decision_shift
@@ -129,6 +130,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """Return the scores: one per row with two classes (positive: the second), else one each."""
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the exact accuracy: a release, unless the rows are public (see noisy_score)."""
+        check_is_fitted(self)
+        labels = f"label of the type of classes={self.classes_.tolist()}"
+        return scored(lambda: super(PrivateClassifier, self).score(X, y, sample_weight), y, labels)
 
     def deciding_scores(self, X: Any) -> FloatArray:
         """Return the scores that predictions follow: one column (positive: the second), or k."""
@@ -342,6 +349,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
             self._scores(X)[:, 0] + limits.center, limits.low, limits.high
         )
         return predictions
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the exact R^2: a release, unless the rows are public (see noisy_score)."""
+        check_is_fitted(self)
+        return scored(lambda: super(PrivateRegressor, self).score(X, y, sample_weight), y, "")
 
     @abstractmethod
     def _loss(self) -> str | Loss:

@@ -26,14 +26,14 @@ from dplateau.algorithms import LossGeometry, NoisyGD
 from dplateau.certificates import Certificate, certify
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.engines.sources import Part, parts_of, reads_once, size_of
-from dplateau.errors import InvalidInput
+from dplateau.errors import InvalidInput, SpendRefused
 from dplateau.estimators.data import names_of, source_of
 from dplateau.estimators.disclosures import SEEDED
-from dplateau.estimators.inputs import class_numbers
+from dplateau.estimators.inputs import as_array, class_numbers, finite_targets
 from dplateau.estimators.models import PrivateClassifier, PrivateLogisticRegression
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray, IntArray
-from dplateau.ledger import paid_for
+from dplateau.ledger import ledger_in_force, paid_for
 
 # Bins of the score of two classes, which is 0 where predictions change (log-odds, or a margin), and
 # of the confidence in one of several classes, positive if it is right and negative if it is wrong.
@@ -258,7 +258,7 @@ class NoisyScore:
         edges = self.edges(len(labels), std)
         counts = np.zeros((len(labels), len(edges) + 1), dtype=np.int64)
         for features, targets in self._whole(parts):
-            truth = class_numbers(np.asarray(targets), labels)
+            truth = class_numbers(as_array(targets), labels)
             bins = np.searchsorted(np.array(edges), _score_of(model, features, truth), side="left")
             np.add.at(counts, (truth, bins), 1)
         # Whole numbers: rounding commutes with moving a count by one, and no last bit tells of it.
@@ -312,9 +312,12 @@ def _squared_errors(model: Any, features: Any, targets: Any) -> int:
     Each is rounded to whole parts of 1, so that the sum is exact, and the same in any order.
     """
     limits = model.target_range
-    both = np.clip([targets, model.predict(features)], limits.low, limits.high)
+    truth = finite_targets(as_array(targets))
+    both = np.clip([truth, model.predict(features)], limits.low, limits.high)
     shares = both / (limits.high - limits.low)
-    return int(np.rint((shares[0] - shares[1]) ** 2 * ERROR_UNITS).astype(np.int64).sum())
+    # What is no number counts as the largest error: the noise is made for errors of at most 1.
+    errors = np.fmin((shares[0] - shares[1]) ** 2, 1.0)
+    return int(np.rint(errors * ERROR_UNITS).astype(np.int64).sum())
 
 
 def _rows_in(model: Any, X: Any, y: Any) -> tuple[int, Iterable[Part]]:
@@ -381,7 +384,7 @@ def noisy_score(
         If the model was not fitted here, if a label is none of its classes, or if the rows are a
         stream: how many there are has to be known before they are scored.
     SpendRefused
-        If the ledger in force has too little left.
+        If the ledger in force has too little left, or if there is a seed beside it.
 
     Examples
     --------
@@ -395,6 +398,11 @@ def noisy_score(
     (True, True)
     """
     check_is_fitted(model)
+    if seed is not None and ledger_in_force() is not None:
+        raise SpendRefused(
+            "seed inside a ledger: a score with a known seed is not private at any price; leave "
+            "seed out"
+        )
     if not hasattr(model, "plan_"):
         raise InvalidInput(
             "noisy_score is about the neighbors and the delta of a fit; this model was read from a "

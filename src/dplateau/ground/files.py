@@ -8,6 +8,8 @@ from pathlib import Path
 
 from dplateau.errors import InvalidInput
 
+# Papers, models and keys are smaller.
+LARGEST = 1 << 28
 # What this process has changed on disk: whoever is interrupted is told.
 _written: list[str] = []
 
@@ -28,12 +30,22 @@ def written_so_far() -> tuple[str, ...]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write to a temporary file beside ``path``, then rename: no reader ever sees half a file."""
+    """Write to a temporary file beside ``path``, then rename: no reader ever sees half a file.
+
+    A link stays a link, and its file is written. What is no file, such as ``/dev/null`` or a pipe,
+    is written to and never replaced.
+    """
     data = content.encode() if isinstance(content, str) else content
-    if not path.parent.is_dir():
+    if path.is_dir():
+        raise InvalidInput(f"cannot write {path}: it is a folder")
+    if path.exists() and not path.is_file():
+        _write_into(path, data)
+        return
+    place = Path(os.path.realpath(path))
+    if not place.parent.is_dir():
         raise InvalidInput(f"cannot write {path}: there is no folder {path.parent}")
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        handle, name = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name[:64]}.")
     except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
     try:
@@ -43,10 +55,18 @@ def write_whole(path: Path, content: str | bytes) -> None:
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
+        os.replace(name, place)
         note_written(path)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
+        raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+
+
+def _write_into(path: Path, data: bytes) -> None:
+    try:
+        with path.open("wb") as file:
+            file.write(data)
+    except OSError as error:
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
 
@@ -54,21 +74,26 @@ def refuse_file_as_folder(path: Path) -> None:
     """Refuse a file where a folder is to be written, before anything is computed."""
     if path.exists() and not path.is_dir():
         raise InvalidInput(f"cannot write to {path}: it is a file, and a folder is needed")
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise InvalidInput(f"cannot write to {path}: {there} takes no new files")
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return a file's bytes, or refuse in one line."""
+    """Return a file's bytes, or refuse in one line; a device without an end is too large."""
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
+    if len(content) > LARGEST:
+        raise InvalidInput(f"cannot read {path}: it is larger than {LARGEST >> 20} MB")
+    return content
 
 
 def read_text(path: Path) -> str:
     """Return a text file's content, or refuse in one line."""
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}") from None
+        return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidInput(f"cannot read {path}: it is not UTF-8 text") from None

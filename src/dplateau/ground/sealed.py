@@ -21,6 +21,8 @@ from dplateau.ground import VERSION
 
 FORMAT = 2
 ENVELOPE = ("kind", "format", "library", "date", "content", "digest")
+# More than any honest paper holds, in characters.
+LONGEST = 2 * 10**7
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -221,8 +223,25 @@ def to_text(envelope: Mapping[str, Any]) -> str:
 
 
 def from_text(text: str, kind: Kind) -> Any:
-    """Return the data of a JSON text that should be of that kind; :func:`open_sealed` it next."""
+    """Return the data of a JSON text that should be of that kind; :func:`open_sealed` it next.
+
+    A name that stands twice in an object is refused: a digest sees the second alone, and a reader
+    the first.
+    """
+    if len(text) > LONGEST:
+        raise InvalidInput(f"not a {kind.title}: it is longer than {LONGEST} characters")
     try:
-        return json.loads(text)
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"not a {kind.title}: the text is no JSON ({error})") from None
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number")
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        raise ValueError("a name stands twice in one object")
+    return named

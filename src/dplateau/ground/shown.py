@@ -58,6 +58,20 @@ def counted(number: float, what: str, several: str | None = None) -> str:
     return f"{number} {what if number == 1 else several or f'{what}s'}"
 
 
+def printable(text: str) -> str:
+    r"""Return a text whose control characters are spelled out: no file moves a reader's cursor.
+
+    >>> printable("one\x1b[2Jtwo\n")
+    'one\\x1b[2Jtwo\n'
+    """
+    if text.isascii() and text.replace("\n", "").isprintable():
+        return text
+    shown = (
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+    return "".join(shown)
+
+
 def wrapped(text: str, head: str = "", indent: str | None = None) -> list[str]:
     """Return a text in lines of a terminal's width, behind a head; further lines are indented.
 

@@ -2,7 +2,14 @@
 
 from dplateau.ledger.accounts import Entry, Settings
 from dplateau.ledger.filters import Terms
-from dplateau.ledger.ledger import Ledger, Statement, ledger_in_force, paid_for, released_with
+from dplateau.ledger.ledger import (
+    Ledger,
+    Statement,
+    ledger_in_force,
+    ledgers_in_force,
+    paid_for,
+    released_with,
+)
 
 __all__ = [
     "Entry",
@@ -11,6 +18,7 @@ __all__ = [
     "Statement",
     "Terms",
     "ledger_in_force",
+    "ledgers_in_force",
     "paid_for",
     "released_with",
 ]

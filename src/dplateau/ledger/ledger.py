@@ -37,8 +37,9 @@ from dplateau.numerics.solve import smallest_where
 # Ledgers that are in force in this process, the innermost last. Every thread sees them: a fit that
 # escaped its ledger because it ran in another thread would not be paid for.
 _IN_FORCE: list[Ledger] = []
-# Where processes started inside a ``with`` block find its ledger; forked ones have the list above.
-INHERITED = "DPLATEAU_LEDGER"
+# Where processes started inside ``with`` blocks find their ledgers, one in a line; forked ones
+# have the list above.
+INHERITED, _BETWEEN = "DPLATEAU_LEDGER", "\n"
 _FROM_OUTSIDE = os.environ.get(INHERITED)
 _RELEASED_WITH: list[Callable[[Part], Part]] = []
 _NOISE_STEPS = 40
@@ -87,7 +88,7 @@ class Ledger:
     when it was made, also if every release is chosen after seeing all earlier ones. Inside
     ``with Ledger(path):`` every fit of this process, and of processes that it starts there,
     reserves its cost before it trains, and settles it afterwards; a fit that crashes stays
-    reserved, which counts as spent.
+    reserved, which counts as spent. Inside the blocks of several ledgers all of them pay.
 
     >>> import tempfile
     >>> from dplateau import foreign
@@ -312,23 +313,31 @@ class Ledger:
         return account.entries[-1]
 
 
+def ledgers_in_force() -> tuple[Ledger, ...]:
+    """Return the ledgers whose blocks this process is in, or was started in, the innermost first.
+
+    All of them pay: each promises to hold what is released inside its block.
+    """
+    outside = () if _FROM_OUTSIDE is None else map(Ledger, _FROM_OUTSIDE.split(_BETWEEN))
+    every = [*outside, *_IN_FORCE][::-1]
+    return tuple({ledger.path.resolve(): ledger for ledger in every}.values())
+
+
 def ledger_in_force() -> Ledger | None:
-    """Return the ledger whose ``with`` block this process is in, or was started in."""
-    if _IN_FORCE:
-        return _IN_FORCE[-1]
-    return None if _FROM_OUTSIDE is None else Ledger(_FROM_OUTSIDE)
+    """Return the innermost ledger in force."""
+    return next(iter(ledgers_in_force()), None)
 
 
 def _tell_new_processes() -> None:
-    """Let processes that are started from now on find the ledger in force, if there is one.
+    """Let processes that are started from now on find the ledgers in force, if there are any.
 
     joblib keeps its processes between calls; they end here, so that the next ones are new.
     """
-    inherited = str(_IN_FORCE[-1].path.resolve()) if _IN_FORCE else _FROM_OUTSIDE
-    if inherited is None:
-        os.environ.pop(INHERITED, None)
-    else:
+    inherited = _BETWEEN.join(str(one.path.resolve()) for one in ledgers_in_force()[::-1])
+    if inherited:
         os.environ[INHERITED] = inherited
+    else:
+        os.environ.pop(INHERITED, None)
     if "joblib" in sys.modules:
         from joblib.externals.loky import get_reusable_executor
 
@@ -337,18 +346,16 @@ def _tell_new_processes() -> None:
 
 @contextmanager
 def paid_for(part: Part, *, name: str) -> Iterator[None]:
-    """Make a release within the block: the ledger in force, if any, pays before it begins.
+    """Make a release within the block: every ledger in force pays before it begins.
 
     The cost is reserved, and settled once the block has ended; if it fails, it stays reserved.
     """
-    ledger = ledger_in_force()
-    if ledger is None:
-        yield
-        return
-    whole = _RELEASED_WITH[-1](part) if _RELEASED_WITH else part
-    number = ledger.reserve(whole, name=name)
+    ledgers = ledgers_in_force()
+    whole = _RELEASED_WITH[-1](part) if ledgers and _RELEASED_WITH else part
+    numbers = [ledger.reserve(whole, name=name) for ledger in ledgers]
     yield
-    ledger.settle(number)
+    for ledger, number in zip(ledgers, numbers, strict=True):
+        ledger.settle(number)
 
 
 @contextmanager

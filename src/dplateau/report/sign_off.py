@@ -16,7 +16,7 @@ from dplateau.certificates import Certificate, Composition
 from dplateau.certificates.certify import assumptions_of
 from dplateau.errors import DplateauError
 from dplateau.ground import sealed
-from dplateau.ground.shown import rounded_up, wrapped, wrapped_lines
+from dplateau.ground.shown import printable, rounded_up, wrapped, wrapped_lines
 from dplateau.report.words import Words, certificates_in, grouped, words_of
 from dplateau.sampling import MixingCertificate
 from dplateau.verify import Check, MixingVerification, Verification, verify, verify_mixing
@@ -92,7 +92,7 @@ class SignOff:
 
     def page(self, *, every_check: bool = False) -> str:
         """Return the page as text, with every check or only those that decide."""
-        return "\n".join(self._lines(every_check))
+        return printable("\n".join(self._lines(every_check)))
 
     def _lines(self, every_check: bool) -> Iterator[str]:
         yield self._headline()
@@ -204,7 +204,8 @@ def _files(
 
 def _paragraph(name: str, *texts: str) -> Iterator[str]:
     for i, text in enumerate(texts):
-        lines = wrapped_lines(text, " " * 13)
+        # A text in one piece: a line break in a file begins no line of ours.
+        lines = wrapped_lines(" ".join(text.split("\n")), " " * 13)
         yield from [f"  {name:<10} {lines[0].lstrip()}", *lines[1:]] if i == 0 else lines
 
 

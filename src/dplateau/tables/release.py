@@ -24,7 +24,7 @@ from dplateau.engines.randomness import coins_for
 from dplateau.engines.sources import parts_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
-from dplateau.ground.files import refuse_file_as_folder, write_whole
+from dplateau.ground.files import write_whole
 from dplateau.ground.shown import counted, rounded_up, wrapped, wrapped_lines
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
@@ -82,9 +82,11 @@ class Release:
 
         It holds the hashes of the models' files: the claim is about these models and no others.
         """
-        return self._claim().with_files(
-            {name: content.encode() for name, content in self._models().items()}
-        )
+        return self._claim().with_files(_encoded(self._models()))
+
+    def certificate_beside(self, report: str) -> Certificate | Composition:
+        """Return the same claim, with the hash of the report: noisy scores left in that alone."""
+        return self.certificate.with_files(_encoded({**self._models(), REPORT: report}))
 
     def _models(self) -> dict[str, str]:
         """Return the content of every file that holds a model."""
@@ -186,7 +188,7 @@ class Release:
             old.unlink()  # of a release that is written over
         contents = {
             **self._models(),
-            CERTIFICATE: self.certificate.to_json(),
+            CERTIFICATE: self.certificate_beside(report).to_json(),
             REPORT: report,
             PAGE: page,
         }
@@ -195,9 +197,12 @@ class Release:
                 write_whole(folder / name, content)
 
 
+def _encoded(contents: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: content.encode() for name, content in contents.items()}
+
+
 def refuse_to_overwrite(folder: Path) -> None:
     """Refuse a folder that holds a release: what left once cannot be taken back."""
-    refuse_file_as_folder(folder)
     there = [name for name in FILES if (folder / name).exists()]
     if there:
         raise InvalidInput(

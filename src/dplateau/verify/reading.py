@@ -6,7 +6,6 @@ the stored copy is not looked at.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -16,16 +15,16 @@ from typing import Any
 from dplateau.algorithms import Run, run_from_dict
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground import sealed
-from dplateau.ground.sealed import Kind, envelope_checks
-from dplateau.ground.shown import rounded_up
+from dplateau.ground.sealed import Kind, envelope_checks, from_text
+from dplateau.ground.shown import printable, rounded_up
 from dplateau.verify.report import Ledger, Malformed
 
 # What stands for each kind in a file.
 CERTIFICATE, COMPOSITION = sealed.CERTIFICATE.name, sealed.COMPOSITION.name
 FOREIGN, MIXING = sealed.FOREIGN.name, sealed.MIXING.name
 STATUSES = ("checked", "by construction", "declared")
-# More than any honest certificate holds, in characters and in one list.
-_LONGEST_TEXT, _LONGEST_LIST = 2 * 10**7, 10**5
+# More than any honest certificate holds in one list.
+_LONGEST_LIST = 10**5
 # Longer runs and larger data are not looked at: sums over steps must end.
 _LARGEST = 10**12
 
@@ -131,21 +130,12 @@ def read_certificate(text: str) -> dict[str, Any]:
     Traceback (most recent call last):
     dplateau.errors.InvalidInput: not a certificate: the text lacks 'kind': 'dplateau/certificate'
     """
-    if len(text) > _LONGEST_TEXT:
-        raise InvalidInput(f"not a certificate: it is longer than {_LONGEST_TEXT} characters")
-    try:
-        document = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as problem:
-        raise InvalidInput(f"not a certificate: the text is no JSON ({problem})") from None
+    document = from_text(text, sealed.CERTIFICATE)
     if isinstance(document, dict) and document.get("kind") in (CERTIFICATE, MIXING, COMPOSITION):
         return document
     # The first check fails, and says why: another kind, or an older format.
     reason = next(detail for _, _, detail in envelope_checks(document, sealed.CERTIFICATE))
     raise InvalidInput(reason)
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is not a number")
 
 
 def require_envelope(document: Any, kind: Kind, ledger: Ledger, where: str = "") -> Entry:
@@ -169,7 +159,7 @@ def require_envelope(document: Any, kind: Kind, ledger: Ledger, where: str = "")
 def claim(content: Entry, ledger: Ledger, where: str = "") -> tuple[float, float]:
     """Return the claimed epsilon and delta; a paper that claims nothing fails with its reason."""
     if content["claim"].value is None:
-        ledger.require(f"claim{where}", False, content["no_claim"].word())
+        ledger.require(f"claim{where}", False, printable(content["no_claim"].word()))
     silent = content["no_claim"].value is None
     ledger.require(f"claim{where}", silent, "nothing speaks against it")
     claimed = content["claim"]
