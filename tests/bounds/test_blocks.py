@@ -18,6 +18,7 @@ from dplateau.algorithms import Run
 from dplateau.audit import lower_bound
 from dplateau.bounds.base import Witness
 from dplateau.bounds.blocks import PoissonBlocks, PoissonBlocksReplace, lags_of
+from dplateau.bounds.conditions import MOST_SPLIT
 from dplateau.bounds.registry import bound_named
 from dplateau.bounds.step_maps import batch_sizes
 from dplateau.curves import GaussianCurve, LossCurve, MixturePair
@@ -30,6 +31,7 @@ from dplateau.shifts.blocks import (
     memory,
     running_growth,
 )
+from dplateau.verify.blocks import _MOST_RECORDS_OF_A_GROUP
 
 DELTA = 1e-5
 BLOCKS = {"add_remove": PoissonBlocks(), "replace": PoissonBlocksReplace()}
@@ -429,3 +431,14 @@ def test_the_error_of_the_sum_is_charged() -> None:
     assert isinstance(charged, MixturePair)
     ratios = np.array(charged.up.points)[1:] / np.array(exact.up.points)[1:]
     assert ratios == pytest.approx(math.exp(2e-3), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["poisson_blocks", "poisson_blocks_replace", "momentum"])
+def test_groups_that_the_verifier_does_not_split_are_not_claimed(name: str) -> None:
+    """Each way to split a group is a product of its own, which somebody has to compose again."""
+    neighbors = "replace" if name.endswith("replace") else "add_remove"
+    run, bound = ridge_run(0.95, 0.05, 4.0, 40, neighbors=neighbors), bound_named(name)
+    run = run.replace(momentum=0.5, learning_rate=1.0) if name == "momentum" else run
+    assert bound.refusal(run.replace(group_size=MOST_SPLIT)) is None
+    assert "at most 50 records" in str(bound.refusal(run.replace(group_size=MOST_SPLIT + 1)))
+    assert MOST_SPLIT == _MOST_RECORDS_OF_A_GROUP

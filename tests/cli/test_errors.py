@@ -76,6 +76,7 @@ BAD: list[tuple[list[str], str]] = [
     (sgd("calibrate", epsilon="0.5", vary="luck"), "vary must be one of 'noise', 'l2'"),
     (sgd("calibrate", epsilon="0.5", vary="learning-rate"), "states no --learning-rate to vary"),
     (sgd("calibrate", epsilon="1e-9", vary="steps"), "even one step exceeds epsilon 1e-09"),
+    (sgd(max_records_per_person="1e9"), "--max-records-per-person must be at most 1000000"),
     # unknown
     (["acount"], "No such command 'acount'"),
     (["account", "adam", "--delta", "1e-5"], "'adam' is not one of 'gd', 'sgd'"),

@@ -70,6 +70,8 @@ MomentumKind = Literal["nesterov", "heavy_ball"]
 NEIGHBORS = ("add_remove", "replace")
 MOMENTUM_KINDS = ("nesterov", "heavy_ball")
 NOISE_KINDS = ("gaussian", "laplace")
+# Of one group: what is proved about more would be sums that take longer than anybody waits.
+MOST_RECORDS = 10**6
 # Two names for one quantity: stating one replaces the other.
 ALTERNATIVES = (
     ("batch_size", "sampling_rate"),
@@ -133,6 +135,11 @@ class Run:
         checks.choice("neighbors", self.neighbors, NEIGHBORS)
         checks.put(self, "release", release_of(self.release))
         checks.put(self, "group_size", checks.whole("group_size", self.group_size))
+        if self.group_size > MOST_RECORDS:
+            raise InvalidInput(
+                f"group_size must be at most {MOST_RECORDS}; got {self.group_size}: sums over the "
+                "records of a group would not end"
+            )
         self._check_batches()
         self._check_schedules()
         self._check_together()

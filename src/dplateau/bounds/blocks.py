@@ -18,6 +18,7 @@ from dplateau.algorithms.stated import equal_steps, learning_rate_of, learning_r
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.conditions import (
+    FEW_TO_SPLIT,
     GEOMETRY,
     AboutBatches,
     Asks,
@@ -67,7 +68,7 @@ def _why_no_memory_loss(run: Run) -> str | None:
     )
 
 
-_FORGETS: Needs = (*GEOMETRY, SmoothLosses(), Asks(_why_no_memory_loss))
+_FORGETS: Needs = (*GEOMETRY, SmoothLosses(), Asks(_why_no_memory_loss), FEW_TO_SPLIT)
 
 
 class PoissonBlocks(Bound):

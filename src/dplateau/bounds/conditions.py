@@ -77,6 +77,23 @@ class Asks:
         return self.why_not(run)
 
 
+# Every way to split a group between both neighbors is composed, and verified, on its own.
+MOST_SPLIT = 50
+
+
+def _why_too_many_to_split(run: Run) -> str | None:
+    """Refuse large groups whose records each batch draws on their own."""
+    if not isinstance(run.batches, Poisson) or run.group_size <= MOST_SPLIT:
+        return None
+    return (
+        f"is about groups of at most {MOST_SPLIT} records in random batches; yours have "
+        f"group_size={run.group_size}"
+    )
+
+
+FEW_TO_SPLIT = Asks(_why_too_many_to_split)
+
+
 @dataclass(frozen=True)
 class OneOf:
     """One of several lists of conditions is met in full; the best hint of them all otherwise."""

@@ -31,6 +31,7 @@ from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
 from dplateau.bounds.blocks import coarse
 from dplateau.bounds.conditions import (
     EVERYTHING_LEAVES,
+    FEW_TO_SPLIT,
     GEOMETRY,
     AboutBatches,
     Asks,
@@ -209,6 +210,7 @@ class Momentum(Bound):
         ConstantSteps(),
         ConvexLosses(),
         SmoothLosses(),
+        FEW_TO_SPLIT,
         Asks(_why_projected),
         Asks(_why_no_norm),
     )
