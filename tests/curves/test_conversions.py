@@ -159,7 +159,7 @@ class TestLargestZeta:
         assert largest_zeta(2.0, 1.0, 0.6) == pytest.approx(1 - math.log(0.4))
         with pytest.raises(InvalidInput, match="conversion must be one of"):
             largest_zeta(2.0, 1.0, 0.1, "best")
-        with pytest.raises(InvalidInput, match="finite and above 1; got 1$"):
+        with pytest.raises(InvalidInput, match=r"finite and above 1; got 1$"):
             largest_zeta(1.0, 1.0, 0.1)
 
 
