@@ -22,6 +22,7 @@ import numpy as np
 
 from dplateau.algorithms import LossGeometry, NoisySGD, Release
 from dplateau.algorithms.release import ReleaseName
+from dplateau.algorithms.schedule import PerStep, Schedule, in_order
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, certify
 from dplateau.curves import LossCurve, PoissonPair
@@ -34,7 +35,7 @@ try:
     from opacus.accountants import IAccountant, create_accountant, register_accountant
     from opacus.data_loader import DPDataLoader
     from opacus.grad_sample import AbstractGradSampleModule
-    from opacus.optimizers import DPOptimizer
+    from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
     from torch import nn
 except ImportError as error:
     raise MissingExtra("dplateau.opacus needs Opacus: pip install 'dplateau[opacus]'") from error
@@ -49,11 +50,13 @@ _CLIP_ROOM = 1e-6
 _ROW_ROOM = 1e-6
 _UNIFORMS = 2.0**24  # torch.rand draws multiples of 2^-24
 _UP = 1 + 1e-15
+_NOBODY = -100  # torch's default ignore_index: no class
 
 ASSUMED = (
     Assumption(
-        "every step is one batch of the loader: criterion(module(rows), targets).backward(), then "
-        "optimizer.step(); a record's loss depends on no other record, and none is ignored",
+        "every step is one batch of the loader, an empty one too: criterion(module(rows), "
+        "targets).backward(), then optimizer.step(); a record's loss depends on no other record, "
+        "none is ignored, and targets are numbers, classes or their probabilities",
         "declared",
     ),
     Assumption(
@@ -73,12 +76,18 @@ class BoundedRows(nn.Module):
     """Scales every row of features that is longer than ``norm`` down to it, each on its own.
 
     Put it in front of the head: ``nn.Sequential(BoundedRows(1.0), nn.Linear(64, 2))``. The norm is
-    a public number, never the longest row of the data. Entries that are no number count as 0.
+    a public number, never the longest row of the data, and stays what it is: claims read it at the
+    end. Entries that are no number count as 0.
     """
 
     def __init__(self, norm: float) -> None:
         super().__init__()
-        self.norm = checks.positive("norm", norm)
+        self._norm = checks.positive("norm", norm)
+
+    @property
+    def norm(self) -> float:
+        """The bound on the length of every row."""
+        return self._norm
 
     def forward(self, rows: Any) -> Any:
         """Return the rows, none longer than the norm."""
@@ -163,18 +172,23 @@ class Accountant(IAccountant):
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
         """Return what the optimizer calls at every step."""
-        plain = super().get_optimizer_hook_fn(sample_rate)
 
         def hook(optimizer: DPOptimizer) -> None:
             if not any(one is optimizer for one in self.optimizers):
                 self.optimizers.append(optimizer)
-            _count(self.settings, (_Settings.of(optimizer),))
-            plain(optimizer)
+            settings = _Settings.of(optimizer)
+            _count(self.settings, (settings,))
+            # A record may be in several batches of one step. Each batch under its share of the
+            # noise's variance shows no less than all of them under all of it.
+            share = settings.noise_multiplier / math.sqrt(settings.accumulated)
+            for _ in range(settings.accumulated):
+                self.step(noise_multiplier=share, sample_rate=sample_rate)
 
         return hook
 
     def get_epsilon(self, delta: float, **unused: Any) -> float:
         """Return an upper bound on the epsilon of all steps so far, every iterate released."""
+        self.require_noise_alone()
         if any(noise == 0 for noise, _, _ in self.history):
             return math.inf
         parts = tuple(
@@ -189,8 +203,16 @@ class Accountant(IAccountant):
         theirs.history = list(self.history)
         return Epsilons(self.get_epsilon(delta), float(theirs.get_epsilon(delta)))
 
+    def require_noise_alone(self) -> None:
+        """Refuse steps that show more of the data than their noisy gradient."""
+        if any(issubclass(one.optimizer, AdaClipDPOptimizer) for one, _ in self.settings):
+            raise NotApplicable(
+                "adaptive clipping divides by the true size of a batch, which no noise covers, so "
+                'no epsilon is proved; use clipping="flat" or "per_layer"'
+            )
+
     def __len__(self) -> int:
-        """Return the number of steps."""
+        """Return the number of batches."""
         return sum(steps for _, _, steps in self.history)
 
     @classmethod
@@ -223,14 +245,17 @@ def certify_released(engine: Any, *, data_loader: Any, delta: float) -> Certific
     ``engine`` is the PrivacyEngine, ``data_loader`` the loader that ``make_private`` returned.
     """
     accountant = _accountant(engine)
+    accountant.require_noise_alone()
+    n, rates = len(data_loader.dataset), _booked_rates(accountant, data_loader)
     run = NoisySGD(
-        n=len(data_loader.dataset),
-        # Opacus may book another rate than its sampler draws with: the largest one is safe.
-        sampling_rate=max(
-            _poisson_rate(data_loader), *(drawn_rate(rate) for _, rate, _ in accountant.history)
-        ),
+        n=n,
+        sampling_rate=rates,
+        # What a step divides by is public, and nothing to a claim about released iterates.
+        batch_size=n * max(rates.values()) if isinstance(rates, Schedule) else None,
         steps=len(accountant),
-        noise_multiplier=_told([(noise, steps) for noise, _, steps in accountant.history]),
+        noise_multiplier=in_order(
+            "noise_multiplier", ((noise, steps) for noise, _, steps in accountant.history)
+        ),
         release="all",
     )
     return _with(certify(run, delta), (*ASSUMED[1:2], CHECKED[0]))
@@ -267,13 +292,13 @@ def certify_head(
         If the head cannot be certified, with the reason and what would work.
     """
     accountant = _accountant(engine)
-    if sum(steps for _, steps in accountant.settings) != len(accountant):
+    if sum(one.accumulated * steps for one, steps in accountant.settings) != len(accountant):
         raise NotApplicable(
             "some steps were not taken under this accountant (a history was loaded or set), so "
             "their settings are not known; certify_released covers them"
         )
-    rate = _poisson_rate(data_loader)
     settings = [one for one, _ in accountant.settings]
+    rates = _booked_rates(accountant, data_loader)
     for objection in (_objection(one) for one in settings):
         if objection:
             raise NotApplicable(f"no hidden-state claim: {objection}")
@@ -282,12 +307,16 @@ def certify_head(
     geometry = _geometry(criterion, head.out_features, norm, clip, _same(settings, "reduction"))
     run = NoisySGD(
         n=len(data_loader.dataset),
-        sampling_rate=rate,
+        sampling_rate=rates,
         batch_size=divisor,
         steps=len(accountant),
-        learning_rate=_told([(_only(one, "lr"), steps) for one, steps in accountant.settings]),
+        learning_rate=in_order(
+            "learning_rate", ((_only(one, "lr"), steps) for one, steps in accountant.settings)
+        ),
         l2=_only(settings[0], "weight_decay"),
-        noise_multiplier=_told([(one.noise_multiplier, n) for one, n in accountant.settings]),
+        noise_multiplier=in_order(
+            "noise_multiplier", ((one.noise_multiplier, n) for one, n in accountant.settings)
+        ),
         loss=geometry,
         release=release,
     )
@@ -310,8 +339,12 @@ def _accountant(engine: Any) -> Accountant:
     return accountant
 
 
-def _poisson_rate(loader: Any) -> float:
-    """Return the chance of a record to be in a batch; refuse loaders that do not draw so."""
+def _booked_rates(accountant: Accountant, loader: Any) -> PerStep:
+    """Return the chance of a record to be in a batch, of each step; refuse other loaders.
+
+    Opacus books one over the batches that the loader yields, which may be one less than the loader
+    was made for: then the booked rate is the larger one.
+    """
     if not isinstance(loader, DPDataLoader):
         raise NotApplicable(
             f"batches come from a {type(loader).__name__}, which does not draw every record on its "
@@ -324,7 +357,13 @@ def _poisson_rate(loader: Any) -> float:
             "rand_on_empty=True puts a made-up record in place of an empty batch, which a record "
             "that joins takes away again: twice the sensitivity; leave it out"
         )
-    return drawn_rate(loader.sample_rate)
+    booked = [(drawn_rate(rate), steps) for _, rate, steps in accountant.history]
+    if not booked[-1][0] >= drawn_rate(loader.sample_rate):
+        raise NotApplicable(
+            f"the last steps were booked at a sampling rate of {booked[-1][0]:.6g}, and this "
+            f"loader draws at {loader.sample_rate:.6g}: pass the one that make_private returned"
+        )
+    return in_order("sampling_rate", booked)
 
 
 def _objection(one: _Settings) -> str | None:
@@ -369,23 +408,24 @@ def _same(settings: list[_Settings], name: str) -> Any:
     return values.pop()
 
 
-def _told(values: list[tuple[float, int]]) -> float | list[float]:
-    """Return the one value, or one for each step."""
-    if len({value for value, _ in values}) == 1:
-        return values[0][0]
-    return [value for value, count in values for _ in range(count)]
-
-
 def _head(module: Any, accountant: Accountant) -> tuple[Any, float]:
     """Return the linear layer and the bound on the norm of what enters it (its constant too)."""
     inner = module._module if isinstance(module, AbstractGradSampleModule) else module
     parts = list(inner) if type(inner) is nn.Sequential else [inner]
-    if [type(part) for part in parts] != [BoundedRows, nn.Linear]:
+    kinds = [type(part) for part in parts]
+    if kinds != [BoundedRows, nn.Linear]:
         raise NotApplicable(
             "no hidden-state claim: the module has to be nn.Sequential(BoundedRows(norm), "
-            f"nn.Linear(...)) and nothing else; got {inner!r}"
+            f"nn.Linear(...)) and nothing else; got {', '.join(kind.__name__ for kind in kinds)} "
+            "(what is frozen in front belongs into the data set)"
         )
     rows, head = parts
+    # Opacus' own hooks stand behind the linear layer.
+    if any(one._forward_pre_hooks for one in (inner, rows, head)) or rows._forward_hooks:
+        raise NotApplicable(
+            "no hidden-state claim: a hook in front of the linear layer may change its rows; "
+            "remove it"
+        )
     if len(accountant.optimizers) != 1:
         raise NotApplicable(
             f"no hidden-state claim: this engine counted steps of {len(accountant.optimizers)} "
@@ -404,7 +444,7 @@ def _geometry(
     criterion: Any, outputs: int, norm: float, clip: float, reduction: str
 ) -> LossGeometry:
     """Return the constants of one record's clipped loss; clipping keeps scalar links convex."""
-    if getattr(criterion, "reduction", None) != reduction:
+    if getattr(criterion, "reduction", reduction) != reduction:
         raise NotApplicable(
             f"no hidden-state claim: the loss has reduction={criterion.reduction!r}, but Opacus "
             f"was told loss_reduction={reduction!r}"
@@ -416,6 +456,11 @@ def _geometry(
                 f"no hidden-state claim: {type(criterion).__name__} with {name} has other "
                 "constants; leave it out"
             )
+    if getattr(criterion, "ignore_index", _NOBODY) != _NOBODY:
+        raise NotApplicable(
+            "no hidden-state claim: with ignore_index the loss divides by how many records count, "
+            "so that each depends on the others; leave them out of the data instead"
+        )
     smoothness = _smoothness(criterion, outputs, norm)
     if smoothness is None:
         raise NotApplicable(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,10 +12,12 @@ import torch
 from opacus import PrivacyEngine
 from opacus.accountants import create_accountant
 from opacus.accountants.utils import get_noise_multiplier
+from opacus.data_loader import DPDataLoader
+from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 
 import dplateau.opacus as bridge
-from dplateau import InvalidInput, NoisySGD, NotApplicable, certify, verify
+from dplateau import InvalidInput, NoisyGD, NoisySGD, NotApplicable, certify, verify
 from dplateau.opacus import BoundedRows, certify_head, certify_released
 
 pytestmark = pytest.mark.filterwarnings(
@@ -42,6 +45,8 @@ def trained(
     batch: int = 50,
     before_step: Any = None,
     data: Any = None,
+    added_up: int = 1,
+    physical: int | None = None,
     optimizer_class: Any = torch.optim.SGD,
     **private: Any,
 ) -> tuple[PrivacyEngine, dict[str, Any]]:
@@ -60,17 +65,28 @@ def trained(
         data_loader=loader,
         **{"noise_multiplier": 2.0, "max_grad_norm": 1.0, **private},
     )[:3]
+    if added_up > 1:
+        module.allow_grad_accumulation()
     done = 0
-    while done < steps:
-        for rows, targets in loader:
-            if before_step:
-                before_step(done, optimizer)
-            optimizer.zero_grad()
-            criterion(module(rows), targets).backward()
-            optimizer.step()
-            done += 1
-            if done == steps:
-                break
+    with (
+        BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=physical, optimizer=optimizer
+        )
+        if physical
+        else nullcontext(loader)
+    ) as batches:
+        while done < steps:
+            for rows, targets in batches:
+                if before_step:
+                    before_step(done, optimizer)
+                if done % added_up == 0:
+                    optimizer.zero_grad()
+                criterion(module(rows), targets).backward()
+                done += not optimizer._check_skip_next_step(pop_next=False)
+                if done % added_up == 0:
+                    optimizer.step()
+                if done == steps:
+                    break
     return engine, {"module": module, "data_loader": loader, "criterion": criterion}
 
 
@@ -117,6 +133,69 @@ def test_a_state_survives_saving() -> None:
     assert create_accountant("dplateau").get_epsilon(DELTA) == 0.0
     again.history = [(0.0, 0.1, 1)]
     assert again.get_epsilon(DELTA) == math.inf
+
+
+def test_batches_that_are_added_up_before_a_step_are_counted_each() -> None:
+    """Three batches of everybody under one noise: a record moves the sum by three clip norms."""
+    engine, found = trained(steps=12, batch=N, added_up=3)
+    assert engine.accountant.history == [(2.0 / math.sqrt(3), 1.0, 12)]
+    exact = certify(NoisyGD(n=N, steps=4, noise_multiplier=2.0 / 3, release="all"), DELTA)
+    assert engine.get_epsilon(DELTA) == pytest.approx(exact.claimed_epsilon, rel=1e-3)
+    assert engine.get_epsilon(DELTA) >= exact.claimed_epsilon * (1 - 1e-6)
+    with pytest.raises(NotApplicable, match="several batches were added up"):
+        certify_head(engine, **found, delta=DELTA, release="last")
+
+
+def test_large_batches_in_small_parts_are_one_batch() -> None:
+    whole, _ = trained(steps=12)
+    parts, found = trained(steps=12, physical=16)
+    assert parts.accountant.history == whole.accountant.history
+    run = certify_head(parts, **found, delta=DELTA, release="last").run
+    assert (run.steps, run.batch_size) == (12, 50)
+
+
+def test_adaptive_clipping_has_no_epsilon() -> None:
+    engine, found = trained(
+        steps=1,
+        clipping="adaptive",
+        target_unclipped_quantile=0.5,
+        clipbound_learning_rate=0.2,
+        max_clipbound=2.0,
+        min_clipbound=0.1,
+        unclipped_num_std=10.0,
+    )
+    for claim in (
+        lambda: engine.get_epsilon(DELTA),
+        lambda: certify_released(engine, data_loader=found["data_loader"], delta=DELTA),
+    ):
+        with pytest.raises(NotApplicable, match="divides by the true size of a batch"):
+            claim()
+
+
+def test_batches_of_another_size_later_are_a_schedule() -> None:
+    engine = PrivacyEngine(accountant="dplateau")
+    head = nn.Sequential(BoundedRows(1.0), nn.Linear(WIDTH, 2))
+    optimizer, module = torch.optim.SGD(head.parameters(), lr=0.5, weight_decay=0.1), head
+    for batch in (50, 200):
+        module, private, loader = engine.make_private(
+            module=module,
+            optimizer=optimizer,
+            data_loader=torch.utils.data.DataLoader(records(), batch_size=batch),
+            noise_multiplier=2.0,
+            max_grad_norm=1.0,
+        )
+        for rows, targets in loader:
+            private.zero_grad()
+            TWO_CLASSES(module(rows), targets).backward()
+            private.step()
+    certificate = certify_released(engine, data_loader=loader, delta=DELTA)
+    assert certificate.run.batches.rate.blocks == tuple(
+        (bridge.drawn_rate(1 / count), count) for count in (12, 3)
+    )
+    assert certificate.claimed_epsilon == pytest.approx(engine.get_epsilon(DELTA), rel=4e-3)
+    wider = DPDataLoader.from_data_loader(torch.utils.data.DataLoader(records(), batch_size=300))
+    with pytest.raises(NotApplicable, match="pass the one that make_private returned"):
+        certify_released(engine, data_loader=wider, delta=DELTA)
 
 
 def test_the_sampler_draws_with_the_rate_we_account_for() -> None:
@@ -230,6 +309,8 @@ def test_rows_are_bounded_and_others_left_alone() -> None:
     assert float(halves.double().norm(dim=1).max()) <= 1.0
     with pytest.raises(InvalidInput, match="norm must be"):
         BoundedRows(-1.0)
+    with pytest.raises(AttributeError, match="norm"):
+        BoundedRows(5.0).norm = 1.0  # claims read it when all is over
 
 
 def test_many_classes_only_if_clipping_never_acts() -> None:
@@ -247,6 +328,12 @@ def test_many_classes_only_if_clipping_never_acts() -> None:
 
 def split(head: Any) -> list[dict[str, Any]]:
     return [{"params": [head[1].weight]}, {"params": [head[1].bias], "weight_decay": 0.0}]
+
+
+def hooked() -> Any:
+    head = nn.Sequential(BoundedRows(1.0), nn.Linear(WIDTH, 2))
+    head[1].register_forward_pre_hook(lambda layer, rows: (rows[0] * 5,))
+    return head
 
 
 def uphill(done: int, optimizer: Any) -> None:
@@ -270,6 +357,8 @@ def uphill(done: int, optimizer: Any) -> None:
         ({"criterion": nn.CrossEntropyLoss(label_smoothing=0.1)}, "label_smoothing"),
         ({"criterion": nn.CrossEntropyLoss(weight=torch.ones(2))}, "weight has other constants"),
         ({"criterion": nn.CrossEntropyLoss(reduction="sum")}, "reduction='sum'"),
+        ({"criterion": nn.CrossEntropyLoss(ignore_index=1)}, "how many records count"),
+        ({"head": hooked()}, "a hook in front of the linear layer"),
         ({"loss_reduction": "sum", "criterion": nn.CrossEntropyLoss(reduction="sum")}, "'mean'"),
         ({"poisson_sampling": False}, "poisson_sampling=True"),
         ({"rand_on_empty": True}, "twice the sensitivity"),
@@ -327,6 +416,25 @@ def test_a_learning_rate_that_changes_in_place_is_remembered() -> None:
     engine, found = trained(before_step=halve, sgd={"lr": rate, "foreach": False})
     run = certify_head(engine, **found, delta=DELTA, release="last").run
     assert run.learning_rate.blocks == ((0.5, 6), (0.25, 6))
+
+
+def test_a_learning_rate_of_zero_is_refused_by_name() -> None:
+    def warm_up(done: int, optimizer: Any) -> None:
+        optimizer.param_groups[0]["lr"] = 0.1 * done
+
+    engine, found = trained(before_step=warm_up, steps=3)
+    with pytest.raises(InvalidInput, match=r"learning_rate: .* above 0; got 0"):
+        certify_head(engine, **found, delta=DELTA, release="last")
+
+
+@pytest.mark.parametrize("criterion", [nn.functional.cross_entropy, nn.Module()])
+def test_a_loss_without_a_known_kind_is_refused(criterion: Any) -> None:
+    engine, found = trained(steps=1)
+    found["criterion"] = criterion
+    with pytest.raises(
+        NotApplicable, match=r"no hidden-state claim for .* on 2 outputs: known are"
+    ):
+        certify_head(engine, **found, delta=DELTA, release="last")
 
 
 def test_steps_that_were_not_seen_are_refused() -> None:

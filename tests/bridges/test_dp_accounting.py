@@ -254,6 +254,56 @@ def test_events_that_no_run_describes_are_refused(event: dpa.DpEvent) -> None:
         Run.from_dp_event(event, n=100, release="all")
 
 
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), 2.5), "count .* whole number; got 2.5"),
+        (
+            dpa.ComposedDpEvent(
+                [dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1.0), k) for k in (5, -3)]
+            ),
+            "count .* at least 0; got -3",
+        ),
+        (
+            dpa.SampledWithoutReplacementDpEvent(100, 10.5, dpa.GaussianDpEvent(1.0)),
+            "sample_size .* whole number; got 10.5",
+        ),
+        (dpa.GaussianDpEvent(None), "noise_multiplier must be a real number; got None"),
+        (dpa.PoissonSampledDpEvent(1.5, dpa.GaussianDpEvent(1.0)), "sampling_rate .* at most 1"),
+    ],
+)
+def test_numbers_that_events_do_not_check_are_checked(event: dpa.DpEvent, reason: str) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        Run.from_dp_event(event, n=100, release="all", neighbors="replace")
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"noise_multiplier": 100.0},
+        {"noise_std": 5.0},
+        {"noise_kind": "laplace", "dimension": 1},
+        {"steps": 1},
+        {"sampling_rate": 0.001},
+        {"sampling": "fixed"},
+    ],
+    ids=lambda option: next(iter(option)),
+)
+def test_what_an_event_says_cannot_be_said_otherwise(option: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match=f"the event itself says {next(iter(option))}"):
+        Run.from_dp_event(released(0.1, 1.0, 10), n=100, release="all", **option)
+
+
+def test_changes_of_long_events_are_kept_as_blocks() -> None:
+    event = dpa.ComposedDpEvent(
+        [dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(1e4), 10**9), dpa.GaussianDpEvent(200.0)]
+    )
+    run = Run.from_dp_event(event, n=10, release="all")
+    assert run.noise_multiplier == Schedule(((1e4, 10**9), (200.0, 1)))
+    exact = dpa.get_epsilon_gaussian(1 / (10**9 / 1e8 + 1 / 200.0**2) ** 0.5, 1e-5)
+    assert certify(run, 1e-5).claimed_epsilon == pytest.approx(exact, rel=1e-6)
+
+
 def test_what_an_event_does_not_say_is_asked_for() -> None:
     event = released(0.01, 1.0, 10)
     with pytest.raises(InvalidInput, match=r"learning_rate=\.\.\. and loss=\.\.\."):

@@ -460,8 +460,9 @@ class Run:
         Read are Gaussian noise on all records, on Poisson samples and on samples of one size,
         repeated and composed in any way; others are refused. An event knows neither the number of
         records ``n`` nor what leaves; if iterates stay hidden, state ``learning_rate``, ``loss``
-        and ``l2`` or ``domain`` too, as for NoisySGD. Where a record is replaced, the event's noise
-        is read in units of *one* gradient bound, the reading that claims less privacy.
+        and ``l2`` or ``domain`` too, as for NoisySGD; what the event says is not stated again.
+        Where a record is replaced, the event's noise is read in units of *one* gradient bound, the
+        reading that claims less privacy.
 
         >>> from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
         >>> event = SelfComposedDpEvent(PoissonSampledDpEvent(0.01, GaussianDpEvent(1.1)), 500)

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 from dplateau.algorithms.base import Run
 from dplateau.algorithms.release import AllIterates, Release, ReleaseName, release_of
 from dplateau.algorithms.runs import NoisyGD, NoisySGD
+from dplateau.algorithms.schedule import in_order
 from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.ground import checks
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-# Steps whose settings differ are told one by one, up to here.
-_MOST_STEPS = 1_000_000
+# Settings may change this often.
+_MOST_CHANGES = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ def run_from_dp_event(
     groups = _steps(event)
     if not groups:
         raise InvalidInput("the event releases nothing, so it describes no run")
+    _refuse_told(groups, options)
     stated = release_of(release)
     missing = [f"{name}=..." for name in ("learning_rate", "loss") if options.get(name) is None]
     if missing and not isinstance(stated, AllIterates):
@@ -56,7 +59,9 @@ def run_from_dp_event(
     common = {
         "n": n,
         "steps": sum(group.count for group in groups),
-        "noise_multiplier": _told([(group.noise, group.count) for group in groups]),
+        "noise_multiplier": in_order(
+            "noise_multiplier", ((group.noise, group.count) for group in groups)
+        ),
         "release": stated,
         **options,
     }
@@ -70,7 +75,22 @@ def run_from_dp_event(
         return NoisySGD(sampling="fixed", batch_size=groups[0].size, **common)
     if all(group.rate == 1.0 for group in groups):
         return NoisyGD(**common)
-    return NoisySGD(sampling_rate=_told([(group.rate, group.count) for group in groups]), **common)
+    rate = in_order("sampling_rate", ((group.rate, group.count) for group in groups))
+    return NoisySGD(sampling_rate=rate, **common)
+
+
+def _refuse_told(groups: list[_Steps], options: dict[str, Any]) -> None:
+    """Refuse options that would say again, or say otherwise, what the event says."""
+    told = ["steps", "epochs", "noise_multiplier", "noise_std", "iterate_std", "noise_kind"]
+    told += ["sampling", "sampling_rate"]
+    if groups[0].size is not None:
+        told.append("batch_size")
+    again = [name for name in told if name in options]
+    if again:
+        raise InvalidInput(
+            f"the event itself says {', '.join(again)}; leave it out, or describe the run by "
+            "NoisyGD(...) or NoisySGD(...)"
+        )
 
 
 def _steps(event: DpEvent) -> list[_Steps]:
@@ -81,21 +101,22 @@ def _steps(event: DpEvent) -> list[_Steps]:
         case dpa.NoOpDpEvent():
             return []
         case dpa.SelfComposedDpEvent(event=inner, count=count):
-            return _repeated(_steps(inner), int(count))
+            return _repeated(_steps(inner), _whole("count", count))
         case dpa.ComposedDpEvent(events=events):
             return _merged([group for inner in events for group in _steps(inner)])
         case dpa.GaussianDpEvent(noise_multiplier=noise):
-            return [_Steps(float(noise), 1)]
+            return [_Steps(_noise(noise), 1)]
         case dpa.PoissonSampledDpEvent(
             sampling_probability=rate, event=dpa.GaussianDpEvent(noise_multiplier=noise)
         ):
-            return [_Steps(float(noise), 1, rate=float(rate))]
+            return [_Steps(_noise(noise), 1, rate=checks.real("sampling_probability", rate))]
         case dpa.SampledWithoutReplacementDpEvent(
             source_dataset_size=among,
             sample_size=size,
             event=dpa.GaussianDpEvent(noise_multiplier=noise),
         ):
-            return [_Steps(float(noise), 1, size=int(size), among=int(among))]
+            sizes = {"size": _whole("sample_size", size), "among": _whole("dataset size", among)}
+            return [_Steps(_noise(noise), 1, **sizes)]
         case _:
             raise NotApplicable(
                 f"no run of this library does {event!r}: known are Gaussian noise on all records, "
@@ -104,13 +125,22 @@ def _steps(event: DpEvent) -> list[_Steps]:
             )
 
 
+def _noise(value: Any) -> float:
+    return checks.real("noise_multiplier", value)
+
+
+def _whole(name: str, value: Any) -> int:
+    """Read a number of repetitions or records, which may be zero; events check nothing."""
+    return checks.whole(f"{name} of the event", value, least=0)
+
+
 def _repeated(groups: list[_Steps], count: int) -> list[_Steps]:
     if len(groups) <= 1:
         return [replace(group, count=group.count * count) for group in groups if count]
-    if len(groups) * count > _MOST_STEPS:
+    if len(groups) * count > _MOST_CHANGES:
         raise NotApplicable(
             f"the event changes its settings {len(groups) * count} times; "
-            f"a run tells at most {_MOST_STEPS} changes"
+            f"a run tells at most {_MOST_CHANGES} changes"
         )
     return _merged(groups * count)
 
@@ -122,10 +152,3 @@ def _merged(groups: list[_Steps]) -> list[_Steps]:
             group = replace(group, count=merged.pop().count + group.count)
         merged.append(group)
     return merged
-
-
-def _told(values: list[tuple[float, int]]) -> float | list[float]:
-    """Return the one value, or one for each step."""
-    if len({value for value, _ in values}) == 1:
-        return values[0][0]
-    return [value for value, count in values for _ in range(count)]

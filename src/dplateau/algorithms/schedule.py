@@ -120,6 +120,21 @@ def per_step(name: str, value: object) -> PerStep:
     return checks.positive(name, value)
 
 
+def in_order(name: str, blocks: Iterable[tuple[float, int]]) -> PerStep:
+    """Return the one value of all (value, number of steps), or the schedule of them.
+
+    >>> in_order("l", [(0.5, 2), (0.5, 3)]), in_order("l", [(0.5, 2), (0.1, 3)])
+    (0.5, Schedule(blocks=((0.5, 2), (0.1, 3))))
+    """
+    blocks = tuple(blocks)
+    if len({value for value, _ in blocks}) == 1:
+        return blocks[0][0]
+    try:
+        return Schedule(blocks)
+    except InvalidInput as error:
+        raise InvalidInput(f"{name}: {error}") from None
+
+
 def times(left: PerStep, right: PerStep) -> PerStep:
     """Multiply two per-step values; the result is a schedule if either is."""
     if not isinstance(left, Schedule):
