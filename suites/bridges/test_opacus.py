@@ -20,6 +20,7 @@ import dplateau.opacus as bridge
 from dplateau import InvalidInput, NoisyGD, NoisySGD, NotApplicable, certify, verify
 from dplateau.opacus import BoundedRows, certify_head, certify_released
 
+torch.set_num_threads(1)  # tiny heads: a second thread only waits
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::FutureWarning", "ignore::RuntimeWarning:opacus"
 )

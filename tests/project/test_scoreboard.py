@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import math
 import sys
@@ -47,6 +48,30 @@ def test_another_result_would_be_seen() -> None:
     text = PAGE.README.read_text(encoding="utf-8")
     other = {**FOUND, "utility": {**FOUND["utility"], "rows": FOUND["utility"]["rows"][1:]}}
     assert PAGE.filled(text, other) != text
+
+
+def test_peers_that_are_not_there_are_shown_as_such() -> None:
+    """As the measuring writes it where an environment is missing: no table falls over."""
+    absent = {"error": "not installed"}
+    known, family = {"dplateau", "dp-accounting PLD"}, copy.deepcopy(FOUND)
+    for row in family["accounting"]["rows"]:
+        if row["accountant"] not in known:
+            row.update(version=None, epsilon=absent, noise=absent, curve=absent)
+    family["training"]["rows"] = [
+        row if row["trainer"] in {"dplateau", "NumPy"} else {**row, **absent}
+        for row in family["training"]["rows"]
+    ]
+    for row in family["robustness"]["rows"]:
+        for name in row["answers"].keys() - known:
+            row["answers"][name] = {"value": None, **absent, "verdict": "not installed"}
+    ours, *_ = family["sampling"]["drawing"]
+    family["sampling"]["drawing"] = [ours, {"sampler": "blackjax", **absent}]
+    page = PAGE.filled(PAGE.PAGE.read_text(encoding="utf-8"), family)
+    for name in ("riskcal CTD |", "| Opacus", "| blackjax |", "*not installed*"):
+        assert any("not installed" in line for line in page.splitlines() if name in line), name
+    readme = PAGE.filled(PAGE.README.read_text(encoding="utf-8"), family)
+    assert "a hand-written loop" in readme
+    assert "DP-SGD library, examples" not in readme
 
 
 @pytest.mark.parametrize("family", PAGE.FAMILIES)
