@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 
 import mpmath
@@ -12,7 +11,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr
 
-from dplateau.audit.chains import Always, Bernoulli, Chain, Inclusion, Once, Periodic
+from dplateau.audit import clamped_walks
+from dplateau.audit.chains import Always, Bernoulli, Chain, Once, Periodic
 from dplateau.audit.clamped_walks import ClampedLaw, gauss_legendre, quadrature_error
 from dplateau.audit.final_law import RoundedLaw, final_law, wall_probability
 from dplateau.audit.laws import PaddedLaw
@@ -216,15 +216,20 @@ def test_quadrature_error_bound_is_one(points: int, half: float) -> None:
             assert abs(found - exact) <= quadrature_error(points, 1, half, 1.0) + 1e-15
 
 
-@pytest.mark.parametrize("steps", [10, 1000, 100_000])
-def test_common_settings_take_milliseconds(steps: int) -> None:
-    inclusion: Inclusion = Bernoulli(0.1)
-    problem = WalkProblem(steps=steps, contraction=1.0, record_step=0.3, noise_std=1.0,
-                          inclusion=inclusion, lower=-5.0, upper=5.0)  # fmt: skip
-    lower_epsilon(problem, 1e-5)
-    start = time.perf_counter()
-    lower_epsilon(problem, 1e-5)
-    assert time.perf_counter() - start < 1.0
+@pytest.mark.parametrize("steps", [10, 1000, 10**6])
+def test_a_long_walk_takes_few_small_products(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = []
+    without_trifles = clamped_walks._drop
+
+    def counted(product: FloatArray) -> FloatArray:
+        sizes.append(product.size)
+        return without_trifles(product)
+
+    monkeypatch.setattr(clamped_walks, "_drop", counted)
+    ClampedLaw(Chain(steps=steps, contraction=1.0, noise_std=1.0, drift=0.0, jump=0.3,
+                     inclusion=Bernoulli(0.1), start=0.0, lower=-5.0, upper=5.0))  # fmt: skip
+    assert 0 < len(sizes) < 30 + math.log2(steps)
+    assert max(sizes) < 50**2
 
 
 def test_refusals() -> None:

@@ -294,3 +294,21 @@ def test_the_architecture_page_describes_every_room_in_order() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     described = re.findall(r"^### `(\w+)`$", page, re.MULTILINE)
     assert described == [name for name in ROOMS if not name.startswith("__")]
+
+
+def test_the_architecture_page_names_every_file_and_no_other() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL))
+    for room, text in sections.items():
+        files = {path.stem for path in (PACKAGE / room).glob("*.py")} - {"__init__"}
+        assert files <= set(re.findall(r"`(\w+)`", text)), room
+        assert named_in_tables(text) <= files, room
+    folders, tools = page.split("## Outside the package")[1].split("`tools` holds")
+    assert all((ROOT / folder).is_dir() for folder in named_in_tables(folders))
+    assert named_in_tables(tools) == {path.stem for path in (ROOT / "tools").glob("*.py")}
+
+
+def named_in_tables(text: str) -> set[str]:
+    """Return the names in the first column."""
+    cells = re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", " ".join(cells)))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from dplateau.audit.monte_carlo_runs import Plan, Trainer, outputs_of, seed_on_f
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.progress import Progress
-from dplateau.ground.sealed import TRAINER_AUDIT, Stamp, from_text, open_sealed, seal, to_text
+from dplateau.ground.sealed import TRAINER_AUDIT, Kind, Sealed, Stamp
 from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray
 
@@ -273,7 +273,7 @@ def _checked_direction(direction: FloatArray, width: int) -> FloatArray:
 
 
 @dataclass(frozen=True, repr=False)
-class AuditReport(Shown):
+class AuditReport(Shown, Sealed):
     """The verdict of one audit, with the counts that it rests on.
 
     Each of two neighboring data sets was trained on ``runs`` times. The first ``fitted`` runs of
@@ -284,6 +284,7 @@ class AuditReport(Shown):
     Gaussian law would give the rates seen at the most balanced threshold.
     """
 
+    kind: ClassVar[Kind] = TRAINER_AUDIT
     claimed_epsilon: float
     claimed_delta: float
     runs: int
@@ -313,26 +314,18 @@ class AuditReport(Shown):
         """The same in words."""
         return "violated" if self.violated else "not violated"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready data, sealed."""
+    def _content(self) -> dict[str, Any]:
         fields = {item.name: getattr(self, item.name) for item in dataclass_fields(self)}
         own = {name: value for name, value in fields.items() if name != "stamp"}
-        content = {
+        return {
             **own,
             "verdict": self.verdict,
             "power": asdict(self.power),
             "points": [asdict(point) for point in self.points],
         }
-        return seal(TRAINER_AUDIT, content, self.stamp)
-
-    def to_json(self) -> str:
-        """Return JSON text; floats keep every digit."""
-        return to_text(self.to_dict())
 
     @classmethod
-    def from_json(cls, text: str) -> AuditReport:
-        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
-        content, stamp = open_sealed(from_text(text, TRAINER_AUDIT), TRAINER_AUDIT)
+    def _read(cls, content: dict[str, Any], stamp: Stamp) -> AuditReport:
         fields = {name: value for name, value in content.items() if name != "verdict"}
         try:
             fields["power"] = DetectableLeak(**fields["power"])

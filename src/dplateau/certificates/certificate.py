@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds.base import Assumption, Bound, Witness
@@ -15,7 +15,7 @@ from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.sealed import CERTIFICATE, Kind, Stamp, from_text, open_sealed, seal, to_text
+from dplateau.ground.sealed import CERTIFICATE, Kind, Sealed, Stamp
 from dplateau.ground.shown import Shown, rounded_up
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class Claimed(Shown, ABC):
+class Claimed(Shown, Sealed):
     """What certificates and compositions share: a claim, or the reason why there is none.
 
     ``no_claim`` says why nothing is claimed, for instance "not private (seeded run)": ``claim`` is
@@ -125,14 +125,6 @@ class Claimed(Shown, ABC):
 
         return verify(self.to_dict())
 
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return JSON-ready data, sealed."""
-
-    def to_json(self) -> str:
-        """Return JSON text; floats keep every digit."""
-        return to_text(self.to_dict())
-
     def _claim_content(self) -> dict[str, Any]:
         claim = self.claim
         return {
@@ -150,6 +142,7 @@ class Certificate(Claimed):
     :meth:`verify` does so without the code that found it.
     """
 
+    kind: ClassVar[Kind] = CERTIFICATE
     run: Run
     bound: str
     witness: Witness
@@ -212,9 +205,8 @@ class Certificate(Claimed):
         """Return BibTeX of what to cite for this claim."""
         return self.theorem.citation.bibtex()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as JSON-ready data, sealed."""
-        content = {
+    def _content(self) -> dict[str, Any]:
+        return {
             **self._claim_content(),
             "bound": self.bound,
             "run": self.run.to_dict(),
@@ -222,17 +214,9 @@ class Certificate(Claimed):
             "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
             "citation": self.theorem.citation.short(),
         }
-        return seal(CERTIFICATE, content, self.stamp)
 
     @classmethod
-    def from_json(cls, text: str) -> Certificate:
-        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
-        return cls.from_dict(from_text(text, CERTIFICATE))
-
-    @classmethod
-    def from_dict(cls, document: Any) -> Certificate:
-        """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(document, CERTIFICATE)
+    def _read(cls, content: dict[str, Any], stamp: Stamp) -> Certificate:
         return cls(
             **claim_fields(content, CERTIFICATE),
             run=run_from_dict(_typed(content, "run", dict)),

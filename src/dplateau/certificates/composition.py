@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from typing import Any, Literal, Union
+from typing import Any, ClassVar, Literal, Union
 
 import numpy as np
 
@@ -26,16 +26,7 @@ from dplateau.curves import (
 )
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.ground.sealed import (
-    CERTIFICATE,
-    COMPOSITION,
-    FOREIGN,
-    Stamp,
-    from_text,
-    open_sealed,
-    seal,
-    to_text,
-)
+from dplateau.ground.sealed import CERTIFICATE, COMPOSITION, FOREIGN, Kind, Sealed, Stamp
 from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray
 
@@ -50,13 +41,14 @@ CLOSED_MARGIN = 1e-9
 
 
 @dataclass(frozen=True)
-class ForeignPart:
+class ForeignPart(Sealed):
     """A release whose privacy is vouched for by the user: nothing about it is checked here.
 
     ``neighbors`` is the relation that its numbers speak of and ``unit`` what one neighbor more or
     less is; parts compose only if both agree. Make one with :func:`foreign`.
     """
 
+    kind: ClassVar[Kind] = FOREIGN
     name: str
     neighbors: str
     unit: str
@@ -84,29 +76,16 @@ class ForeignPart:
             return f"({rounded_up(pair.epsilons[1])}, {rounded_up(pair.deltas[1])})-DP"
         return f"a table of {len(pair.epsilons)} rows of (epsilon, delta)"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the part as JSON-ready data, sealed."""
-        content = {
+    def _content(self) -> dict[str, Any]:
+        return {
             "name": self.name,
             "neighbors": self.neighbors,
             "unit": self.unit,
             "law": law_to_dict(self.curve),
         }
-        return seal(FOREIGN, content, self.stamp)
-
-    def to_json(self) -> str:
-        """Return the part as JSON text; floats keep every digit."""
-        return to_text(self.to_dict())
 
     @classmethod
-    def from_json(cls, text: str) -> ForeignPart:
-        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
-        return cls.from_dict(from_text(text, FOREIGN))
-
-    @classmethod
-    def from_dict(cls, document: Any) -> ForeignPart:
-        """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(document, FOREIGN)
+    def _read(cls, content: dict[str, Any], stamp: Stamp) -> ForeignPart:
         name, unit = content["name"], content["unit"]
         if not isinstance(name, str) or not isinstance(unit, str):
             raise InvalidInput("not a foreign part: it needs a name and a unit")
@@ -266,6 +245,7 @@ class Composition(Claimed):
     which :meth:`verify` re-derives the claim.
     """
 
+    kind: ClassVar[Kind] = COMPOSITION
     entries: tuple[Entry, ...]
     records: Records
     method: str
@@ -302,9 +282,8 @@ class Composition(Claimed):
         bare = tuple(Entry(_without_claim(e.part, reason), e.count, None) for e in self.entries)
         return replace(self, entries=bare, claim=None, no_claim=reason)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the composition as JSON-ready data, sealed."""
-        content = {
+    def _content(self) -> dict[str, Any]:
+        return {
             **self._claim_content(),
             "records": self.records,
             "method": self.method,
@@ -318,17 +297,9 @@ class Composition(Claimed):
             ],
             "assumptions": self._stated_assumptions(),
         }
-        return seal(COMPOSITION, content, self.stamp)
 
     @classmethod
-    def from_json(cls, text: str) -> Composition:
-        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
-        return cls.from_dict(from_text(text, COMPOSITION))
-
-    @classmethod
-    def from_dict(cls, document: Any) -> Composition:
-        """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(document, COMPOSITION)
+    def _read(cls, content: dict[str, Any], stamp: Stamp) -> Composition:
         items = content["parts"]
         if not isinstance(items, list) or not items:
             raise InvalidInput("not a whole composition: it has no parts")

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dplateau.errors import InvalidInput
 from dplateau.ground import VERSION
@@ -245,3 +246,37 @@ def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(named) < len(pairs):
         raise ValueError("a name stands twice in one object")
     return named
+
+
+class Sealed(ABC):
+    """What leaves in an envelope of its kind, as data and as text, and is read back."""
+
+    kind: ClassVar[Kind]
+    stamp: Stamp
+
+    @abstractmethod
+    def _content(self) -> Mapping[str, Any]:
+        """Return what goes into the envelope."""
+
+    @classmethod
+    @abstractmethod
+    def _read(cls, content: dict[str, Any], stamp: Stamp) -> Self:
+        """Return what an envelope held, or refuse it."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready data, sealed."""
+        return seal(self.kind, self._content(), self.stamp)
+
+    def to_json(self) -> str:
+        """Return JSON text; floats keep every digit."""
+        return to_text(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, document: Any) -> Self:
+        """Read what :meth:`to_dict` returned."""
+        return cls._read(*open_sealed(document, cls.kind))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
+        return cls.from_dict(from_text(text, cls.kind))

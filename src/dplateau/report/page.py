@@ -25,7 +25,7 @@ from dplateau.certificates import (
 )
 from dplateau.certificates.certify import candidates
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
-from dplateau.ground.sealed import AUDIT, open_sealed, to_text
+from dplateau.ground.sealed import AUDIT, open_sealed
 from dplateau.ground.shown import counted, rounded_down, rounded_up
 from dplateau.plots import (
     Display,
@@ -231,7 +231,7 @@ def _audit(content: dict[str, Any]) -> Iterator[str]:
     else:
         yield _paragraph(f"No exact adversary is known: {content['no_lower_bound']}")
     if content["trainer"] is not None:
-        report = AuditReport.from_json(to_text(content["trainer"]))
+        report = AuditReport.from_dict(content["trainer"])
         yield _tag("pre", html.escape(str(report)))
 
 

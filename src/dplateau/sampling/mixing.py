@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from dplateau.bounds.base import Assumption
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.progress import counting
-from dplateau.ground.sealed import MIXING, Stamp, from_text, open_sealed, seal, to_text
+from dplateau.ground.sealed import MIXING, Kind, Sealed, Stamp
 from dplateau.ground.shown import Shown, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
@@ -43,7 +43,7 @@ CITATIONS = (
 
 
 @dataclass(frozen=True, repr=False)
-class MixingCertificate(Shown):
+class MixingCertificate(Shown, Sealed):
     """After ``run.steps`` steps, chains from any two starts are ``claimed_tv`` apart at most.
 
     The distance is total variation. It bounds the distance to the chain's stationary law as well,
@@ -52,6 +52,7 @@ class MixingCertificate(Shown):
     that found it.
     """
 
+    kind: ClassVar[Kind] = MIXING
     run: Run
     claimed_tv: float
     witness: Mapping[str, Any]
@@ -78,30 +79,17 @@ class MixingCertificate(Shown):
 
         return verify_mixing(self.to_dict())
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the certificate as JSON-ready data, sealed."""
-        content = {
+    def _content(self) -> dict[str, Any]:
+        return {
             "claim": {"total_variation": self.claimed_tv, "steps": self.steps},
             "run": self.run.to_dict(),
             "witness": dict(self.witness),
             "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
             "citation": "; ".join(citation.short() for citation in CITATIONS),
         }
-        return seal(MIXING, content, self.stamp)
-
-    def to_json(self) -> str:
-        """Return the certificate as JSON text; floats keep every digit."""
-        return to_text(self.to_dict())
 
     @classmethod
-    def from_json(cls, text: str) -> MixingCertificate:
-        """Read what :meth:`to_json` wrote; altered, foreign and later-format text is refused."""
-        return cls.from_dict(from_text(text, MIXING))
-
-    @classmethod
-    def from_dict(cls, document: Any) -> MixingCertificate:
-        """Read what :meth:`to_dict` returned."""
-        content, stamp = open_sealed(document, MIXING)
+    def _read(cls, content: dict[str, Any], stamp: Stamp) -> MixingCertificate:
         try:
             claimed = content["claim"]["total_variation"]
             return cls(
