@@ -193,13 +193,7 @@ class Run:
             raise InvalidInput(f"batches of {size:g} records, but divided by {self.batch_size:g}")
 
     def _check_schedules(self) -> None:
-        stated: dict[str, PerStep | None] = {
-            "learning_rate": self.learning_rate,
-            self.noise.name: self.noise.value,
-        }
-        if isinstance(self.batches, Poisson):
-            stated["sampling_rate"] = self.batches.rate
-        for name, value in stated.items():
+        for name, value in self.stated_per_step.items():
             if isinstance(value, Schedule) and len(value) != self.steps:
                 raise InvalidInput(
                     f"{name} has {len(value)} values but the run has {self.steps} steps; "
@@ -283,43 +277,47 @@ class Run:
     @property
     def has_own_rate(self) -> bool:
         """Return whether records join a batch with another probability than b / n."""
-        return isinstance(self.batches, Poisson) and self.batches.rate != self._share
+        return self.stated_rate != self._share
 
     @property
     def has_schedule(self) -> bool:
         """Return whether learning rate, noise or sampling rate changes from step to step."""
-        rate = self.batches.rate if isinstance(self.batches, Poisson) else None
-        stated = (self.learning_rate, self.noise.value, rate)
-        return any(isinstance(value, Schedule) for value in stated)
+        return any(isinstance(value, Schedule) for value in self.stated_per_step.values())
 
     @property
-    def sampling_rate(self) -> float:
-        """Return q, the expected share of the records in a batch: b / n, or Poisson's own rate."""
+    def stated_per_step(self) -> dict[str, PerStep | None]:
+        """Return what may change from step to step, by the name that states it."""
+        return {
+            "learning_rate": self.learning_rate,
+            self.noise.name: self.noise.value,
+            "sampling_rate": self.stated_rate,
+        }
+
+    @property
+    def stated_rate(self) -> PerStep:
+        """Return the expected share of the records in a batch, b / n or Poisson's own."""
         match self.batches:
             case Poisson(rate=rate):
-                if isinstance(rate, Schedule):
-                    raise NotApplicable(
-                        "the sampling rate changes from step to step; composition over released "
-                        "iterates (pld_composition, rdp_composition) reads such a schedule"
-                    )
                 return rate
             case FullBatch() | FixedSize() | Cyclic() | OnePass():
                 return self._share
             case _ as unknown:
                 refuse_batches(unknown)
 
+    @property
+    def sampling_rate(self) -> float:
+        """Return q, the one expected share of the records in all batches."""
+        rate = self.stated_rate
+        if isinstance(rate, Schedule):
+            raise NotApplicable(
+                "the sampling rate changes from step to step; composition over released "
+                "iterates (pld_composition, rdp_composition) reads such a schedule"
+            )
+        return rate
+
     def sampling_rates(self) -> FloatArray:
         """Return the expected share of the records in the batch of every step."""
-        if isinstance(self.batches, Poisson):
-            return values_over(self.batches.rate, self.steps)
-        return values_over(self.sampling_rate, self.steps)
-
-    @property
-    def lowest_rate(self) -> float:
-        """Return the least of these shares, without a list that is as long as the run."""
-        if isinstance(self.batches, Poisson) and isinstance(self.batches.rate, Schedule):
-            return min(rate for rate, _ in self.batches.rate.blocks)
-        return self.sampling_rate
+        return values_over(self.stated_rate, self.steps)
 
     @property
     def batches_per_epoch(self) -> int:
@@ -335,8 +333,9 @@ class Run:
     @property
     def epochs(self) -> float:
         """Return the expected number of passes over the data: T b / n, or the sum of the rates."""
-        if isinstance(self.batches, Poisson) and isinstance(self.batches.rate, Schedule):
-            return math.fsum(rate * count for rate, count in self.batches.rate.blocks)
+        rate = self.stated_rate
+        if isinstance(rate, Schedule):
+            return math.fsum(share * count for share, count in rate.blocks)
         if self.has_own_rate:
             return self.steps * self.sampling_rate
         return self.steps * self.batch_size / self.n

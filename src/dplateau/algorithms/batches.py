@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Never
 
-from dplateau.algorithms.schedule import PerStep, Schedule, per_step
+from dplateau.algorithms.schedule import PerStep, extremes, per_step
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 
@@ -40,7 +40,7 @@ class Poisson:
     def __post_init__(self) -> None:
         """Check that every rate is a probability above zero."""
         rate = per_step("sampling_rate", self.rate)
-        largest = max(v for v, _ in rate.blocks) if isinstance(rate, Schedule) else rate
+        largest = extremes(rate)[1]
         if largest > 1:
             raise InvalidInput(f"sampling_rate must be at most 1; got {largest:g}")
         checks.put(self, "rate", rate)

@@ -91,8 +91,7 @@ class Checkpoints:
         elif self.last is not None:
             stretches = [(steps - self.last + 1, 1), (1, self.last - 1)]
         else:
-            assert self.at is not None
-            ends = [0, *self.at, *([] if self.at[-1] == steps else [steps])]
+            ends = sorted({0, *(self.at or ()), steps})
             stretches = [(stop - start, 1) for start, stop in pairwise(ends)]
         joined: list[tuple[int, int]] = []
         for length, count in stretches:

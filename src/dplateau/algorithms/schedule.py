@@ -156,6 +156,16 @@ def values_over(value: PerStep, steps: int) -> FloatArray:
     return value.values() if isinstance(value, Schedule) else np.full(steps, value)
 
 
+def extremes(value: PerStep) -> tuple[float, float]:
+    """Return the smallest and the largest value.
+
+    >>> extremes(Schedule.of([1.0, 0.5, 2.0])), extremes(3.0)
+    ((0.5, 2.0), (3.0, 3.0))
+    """
+    values = [v for v, _ in value.blocks] if isinstance(value, Schedule) else [value]
+    return min(values), max(values)
+
+
 NOISE_CONVENTIONS = ("noise_multiplier", "noise_std", "iterate_std")
 
 

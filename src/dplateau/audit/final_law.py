@@ -100,20 +100,22 @@ def wall_probability(chain: Chain) -> float:
     up = chain.upper - max(ends) - slack
     down = min(ends) - chain.lower - slack
     toward, away = (up, down) if jump >= 0 else (down, up)
-    chance = _leave(chain, abs(jump), std, toward) + _leave(chain, 0.0, std, away)
+    grown = geometric_sum(ratio, 1, chain.steps)
+    chance = _leave(chain, abs(jump), grown, std, toward) + _leave(chain, 0.0, grown, std, away)
     return min(1.0, chance)
 
 
-def _leave(chain: Chain, jump: float, std: float, room: float) -> float:
-    """Bound the probability of ever going ``room`` beyond the undisturbed mean."""
+def _leave(chain: Chain, jump: float, grown: float, std: float, room: float) -> float:
+    """Bound the probability of ever going ``room`` beyond the undisturbed mean.
+
+    ``grown`` is what a jump of one at every step adds up to.
+    """
     if math.isinf(room):
         return 0.0
     if room <= 0:
         return 1.0
-    ratio = chain.contraction
-    assert isinstance(ratio, float)
     slopes = np.geomspace(0.5, 40.0, 24) / std
-    moment = slopes * jump * geometric_sum(ratio, 1, chain.steps)
+    moment = slopes * jump * grown
     if jump and isinstance(chain.inclusion, Bernoulli):
         rate = chain.inclusion.rate
         # log(1 + q (e^y - 1)) <= q (e^y - 1) <= q y (e^Y - 1)/Y for 0 <= y <= Y.

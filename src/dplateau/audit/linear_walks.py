@@ -317,9 +317,9 @@ class Weights:
 
 def split_weights(chain: Chain, threshold: float) -> Weights:
     """Separate the weights larger than ``threshold`` from the others."""
-    if chain.homogeneous and isinstance(chain.contraction, float) and chain.contraction <= 1:
-        assert isinstance(chain.jump, float)
-        return _split_geometric(chain.jump, chain.contraction, chain.steps, threshold)
+    match chain:
+        case Chain(homogeneous=True, contraction=float(ratio), jump=float(jump)) if ratio <= 1:
+            return _split_geometric(jump, ratio, chain.steps, threshold)
     weights = step_weights(chain) * chain.per_step("jump")
     large = np.abs(weights) > threshold
     orders = np.arange(_ORDER + 2)[:, None]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dplateau.algorithms import Run, Schedule
+from dplateau.algorithms import Run
+from dplateau.algorithms.schedule import extremes
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.errors import NotApplicable
 from dplateau.ground.progress import counting
@@ -99,8 +100,7 @@ def _noises_across(run: Run) -> float:
         noise = run.iterate_std
     except NotApplicable:
         return 0.0
-    least = min(value for value, _ in noise.blocks) if isinstance(noise, Schedule) else noise
-    return run.diameter / least
+    return run.diameter / extremes(noise)[0]
 
 
 def _exact(run: Run, delta: float, position: int | None = None) -> float:

@@ -7,6 +7,7 @@ fixed before, and the stated confidence is honest whatever the score.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from dataclasses import fields as dataclass_fields
@@ -150,9 +151,7 @@ def audit_trainer(
 
 
 def _fresh_seed() -> int:
-    entropy = np.random.SeedSequence().entropy
-    assert isinstance(entropy, int)
-    return entropy % 2**53  # every reader of JSON keeps such a number
+    return secrets.randbits(53)  # every reader of JSON keeps such a number
 
 
 def _gdp_estimate(points: tuple[ThresholdResult, ...], tested: int) -> float:

@@ -27,7 +27,6 @@ from dplateau.algorithms import (
     Run,
     Schedule,
 )
-from dplateau.algorithms.schedule import PerStep
 from dplateau.algorithms.stated import loss_of
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption, Bound, Witness
@@ -252,16 +251,12 @@ def stretch_run(run: Run, stretch: Stretch) -> Run:
     """Return the steps of a stretch as a run of their own, of which the last iterate leaves."""
     changes: dict[str, Any] = {"steps": stretch.length, "release": "last", "average_last": 1}
     stop = stretch.start + stretch.length
-    rate = run.batches.rate if isinstance(run.batches, Poisson) else None
-    stated: dict[str, PerStep | None] = {
-        "learning_rate": run.learning_rate,
-        run.noise.name: None if run.inverse_temperature is not None else run.noise.value,
-        "sampling_rate": rate,
-    }
-    for name, value in stated.items():
+    for name, value in run.stated_per_step.items():
         if isinstance(value, Schedule):
             changes[name] = value.part(stretch.start, stop)
     if run.inverse_temperature is not None:
+        # Its noise follows from the learning rate.
+        changes.pop(run.noise.name, None)
         del changes["average_last"]
     if "sampling_rate" in changes:
         changes["batch_size"] = run.batch_size

@@ -24,7 +24,7 @@ from dplateau.algorithms import (
     Schedule,
     refuse_batches,
 )
-from dplateau.algorithms.schedule import PerStep, values_over
+from dplateau.algorithms.schedule import PerStep, extremes, values_over
 from dplateau.bounds import literature
 from dplateau.bounds.base import COMPOSED_MARGIN, RENYI_MARGIN, Bound, Witness
 from dplateau.bounds.conditions import Asks, Condition, ConstantRates, GaussianNoise
@@ -83,7 +83,7 @@ def is_sampled(run: Run) -> bool:
     """Return whether chance leaves a record out of some step's batch."""
     match run.batches:
         case Poisson() | FixedSize():
-            return run.lowest_rate < 1
+            return extremes(run.stated_rate)[0] < 1
         case FullBatch() | Cyclic() | OnePass():
             return False
         case _ as unknown:
@@ -107,7 +107,7 @@ def _exposed_blocks(run: Run) -> tuple[_Block, ...]:
         case Cyclic():
             return _cyclic_blocks(run)
         case OnePass():
-            return ((_smallest(noise), 1.0, 1),)
+            return ((extremes(noise)[0], 1.0, 1),)
         case _ as unknown:
             refuse_batches(unknown)
 
@@ -136,10 +136,6 @@ def _cyclic_blocks(run: Run) -> tuple[_Block, ...]:
     padded[: run.steps] = values_over(noise, run.steps)
     quietest = padded.reshape(epochs, run.batches_per_epoch).min(axis=1)
     return _paired(Schedule.of(quietest), 1.0, epochs)
-
-
-def _smallest(noise: float | Schedule) -> float:
-    return min(value for value, _ in noise.blocks) if isinstance(noise, Schedule) else noise
 
 
 def uses_over_steps(run: Run, steps: IntArray) -> tuple[Use, IntArray]:

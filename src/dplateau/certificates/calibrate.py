@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dplateau.algorithms import Checkpoints, Poisson, Run, Schedule, require_run
-from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep
+from dplateau.algorithms import Checkpoints, Run, Schedule, require_run
+from dplateau.algorithms.schedule import NOISE_CONVENTIONS, PerStep, extremes
 from dplateau.algorithms.stated import learning_rates
 from dplateau.bounds.base import Bound
 from dplateau.bounds.registry import BOUNDS
@@ -195,13 +195,12 @@ def _parameter(run: Run, vary: str) -> str:
             f"steps cannot vary in a run that releases {run.release!r}: such checkpoints belong to "
             "one length; say Checkpoints(every=...), or vary 'noise' instead"
         )
-    own_rate = run.batches.rate if isinstance(run.batches, Poisson) else None
     if vary == "batch_size" and run.has_own_rate:
         raise InvalidInput(
             "batch_size cannot vary in a run with a sampling_rate of its own; vary 'noise' instead"
         )
     schedules = {
-        "steps": (run.learning_rate, run.noise.value, own_rate),
+        "steps": tuple(run.stated_per_step.values()),
         "batch_size": (run.learning_rate, run.noise.value) if run.duration.name == "epochs" else (),
         "learning_rate": (run.learning_rate,),
     }
@@ -321,7 +320,7 @@ def _smallest_l2(search: _Search, target: float) -> Calibration:
         raise NotApplicable(
             "l2 lowers epsilon only through the contraction; pass learning_rate=..."
         )
-    top = 1.0 / (max(v for v, _ in rate.blocks) if isinstance(rate, Schedule) else rate)
+    top = 1.0 / extremes(rate)[1]
     low = 0.0
     # A ridge that contracts by less than a few percent over the whole run changes next to nothing.
     least = min(max(0.05 / search.run.steps, 1e-9), 0.5)

@@ -306,12 +306,9 @@ def convert_command(
     (asked,) = set(stated) - set(given)
     by_way: dict[str, float] = {}
     for way in conversions.CONVERSIONS:
-        if zeta is None:
-            assert epsilon is not None
-            assert delta is not None
+        if epsilon is not None and delta is not None:
             by_way[way] = conversions.largest_zeta(alpha, epsilon, delta, way)
-        elif delta is None:
-            assert epsilon is not None
+        elif epsilon is not None:
             by_way[way] = getattr(conversions, f"{way}_delta")(alpha, zeta, epsilon)
         else:
             by_way[way] = getattr(conversions, f"{way}_epsilon")(alpha, zeta, delta)

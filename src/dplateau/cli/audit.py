@@ -31,6 +31,7 @@ from dplateau.ground.shown import rounded_up
 # The library itself loads when the command runs, so that showing help stays quick.
 if TYPE_CHECKING:
     from dplateau.algorithms import Run
+    from dplateau.audit import AuditReport
     from dplateau.audit.against_claims import Findings
     from dplateau.certificates import Certificate
     from dplateau.verify import Verification
@@ -151,7 +152,7 @@ def audit_command(
         findings = _with_trainer(findings, functions, options)
     body = json_text.dumps(findings.to_dict(), indent=2, allow_nan=False)
     if picture is not None and findings.report is not None:
-        _draw(findings, picture)
+        _draw(findings.report, findings.certificate, picture)
     if output is not None:
         write_whole(output, body + "\n")
     if json:
@@ -276,9 +277,8 @@ def _guarded(function: Callable[..., Any], what: str) -> Callable[..., Any]:
     return called
 
 
-def _draw(findings: Findings, picture: Path) -> None:
+def _draw(report: AuditReport, certificate: Certificate, picture: Path) -> None:
     from dplateau.plots import AuditDisplay
 
-    assert findings.report is not None
-    display = AuditDisplay.from_report(findings.report, findings.certificate)
+    display = AuditDisplay.from_report(report, certificate)
     write_whole(picture, display.to_bytes(picture.suffix))

@@ -46,7 +46,6 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 
 from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Poisson, Run, refuse_batches
-from dplateau.algorithms.schedule import values_over
 from dplateau.engines import records as local
 from dplateau.engines.arrow import RowGroups, row_groups
 from dplateau.engines.moments import moment_units, with_noise
@@ -306,8 +305,7 @@ class _GradientShare:
 
     @cached_property
     def rates(self) -> FloatArray:
-        assert isinstance(self.run.batches, Poisson)
-        return values_over(self.run.batches.rate, self.run.steps)
+        return self.run.sampling_rates()
 
 
 class _MomentShare:
@@ -569,7 +567,8 @@ class ClusterRecords(Records):
 
     def units(self, weights: FloatArray, rows: Rows) -> IntArray:
         """Return the sum over all records."""
-        assert rows == ALL
+        if rows != ALL:
+            raise InvalidInput("records of a cluster are added up all together, or by its batches")
         return self.workers.total(self.key, 0, weights)
 
     def in_turn(self, batches: Iterable[Rows]) -> Iterator[Sum]:

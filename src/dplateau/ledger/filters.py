@@ -63,10 +63,9 @@ class Release:
     def of(cls, part: Part, delta: float) -> Release:
         """Read a part's curve; ``delta`` is how much its tail may lose without regret."""
         curve = curve_of(part, delta)
-        law = curve if isinstance(part, ForeignPart) else gaussian_law(curve)
+        law: Law | None = part.curve if isinstance(part, ForeignPart) else gaussian_law(curve)
         if law is None:
             law = curve if isinstance(curve, TabulatedCurve) else _table(curve, delta)
-        assert isinstance(law, GaussianCurve | TabulatedCurve)
         return cls(law, curve)
 
 

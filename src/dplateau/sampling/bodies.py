@@ -321,12 +321,11 @@ def _least(direction: FloatArray, normals: FloatArray, offsets: FloatArray) -> f
     solved = linprog(direction, A_ub=normals, b_ub=offsets, bounds=(None, None), method="highs")
     if solved.status == 2:
         raise InvalidInput("the polytope is empty: no point satisfies all of its halfspaces")
-    if solved.status != 0:
+    if solved.status != 0 or solved.fun is None:
         raise InvalidInput(
             f"the polytope is unbounded (in direction {(-direction).tolist()}); add halfspaces, or "
             "a box around it"
         )
-    assert solved.fun is not None
     return float(solved.fun)
 
 

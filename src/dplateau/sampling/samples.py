@@ -219,9 +219,7 @@ def sample(
     state = sampler.init(_starts(sampler, start, count, generator))
     check_projection(body, state.position.shape[1])
     check_constants(potential, random_points(body, 128, state.position.shape[1], generator))
-    certificate = _certificate(sampler, warmup, tv)
-    skipped = certificate.steps if certificate is not None and warmup is None else warmup
-    assert skipped is not None
+    skipped, certificate = _warmed_up(sampler, warmup, tv)
     if jobs == 0:
         with counting("steps", skipped + kept * every, progress) as advance:
             if skipped:
@@ -255,15 +253,16 @@ def _starts(
     return rows
 
 
-def _certificate(
+def _warmed_up(
     sampler: LangevinSampler, warmup: int | None, tv: float
-) -> MixingCertificate | None:
+) -> tuple[int, MixingCertificate | None]:
+    """Return how many steps are thrown away, and what is proved about them."""
     if warmup is not None:
         steps = checks.whole("warmup", warmup, least=0)
         try:
-            return certify_mixing(sampler.run, steps=steps) if steps else None
+            return steps, certify_mixing(sampler.run, steps=steps) if steps else None
         except NotApplicable:
-            return None  # the user chose the warm-up, so no claim is needed
+            return steps, None  # the user chose the warm-up, so no claim is needed
     level = checks.probability("tv", tv)
     steps = proposed_steps(sampler.run, level)
     if steps > _LONGEST_WARMUP:
@@ -272,4 +271,5 @@ def _certificate(
             f"learning_rate={sampler.run.learning_rate}; state warmup=... to go on without, or use "
             "a larger learning rate or a smaller body"
         )
-    return certify_mixing(sampler.run, tv=level)
+    certificate = certify_mixing(sampler.run, tv=level)
+    return certificate.steps, certificate

@@ -306,9 +306,7 @@ class Schema:
                 columns[name] = column
         most = declared.get("max_records_per_person", 1)
         problems.of(None, checks.whole, "max_records_per_person", most)
-        problems.refuse_if_any()
-        assert target is not None
-        return cls(target, columns, most)
+        return cls(problems.settled(target), columns, most)
 
     @classmethod
     def from_toml(cls, text: str, *, source: str = "the schema") -> Schema:
@@ -335,16 +333,17 @@ class _Problems:
         """Keep a reason, once for all columns that share it."""
         self.columns.setdefault(reason, []).extend([] if column is None else [column])
 
-    def refuse_if_any(self) -> None:
-        """Refuse with every reason."""
+    def settled(self, value: Read | None) -> Read:
+        """Return what was read, or refuse with every reason."""
         said = [
             f"{_named(names)}: {text}" if names else text for text, names in self.columns.items()
         ]
+        if value is not None and not said:
+            return value
         if len(said) == 1:
             raise InvalidInput(f"{self.source}: {said[0]}")
-        if said:
-            listed = "; ".join(f"({place}) {text}" for place, text in enumerate(said, 1))
-            raise InvalidInput(f"{self.source} has {len(said)} problems: {listed}")
+        listed = "; ".join(f"({place}) {text}" for place, text in enumerate(said, 1))
+        raise InvalidInput(f"{self.source} has {len(said)} problems: {listed}")
 
 
 def _named(names: list[str]) -> str:
@@ -437,9 +436,7 @@ def completed(
     known_target = problems.of(None, _target, target) if name is not None else None
     most = declared.get("max_records_per_person", 1)
     problems.of(None, checks.whole, "max_records_per_person", most)
-    problems.refuse_if_any()
-    assert known_target is not None
-    return Schema(known_target, kept, most)
+    return Schema(problems.settled(known_target), kept, most)
 
 
 def _by_default(name: str, kind: CellKind) -> Declared:

@@ -33,6 +33,7 @@ from dplateau.verify.cases import (
     largest_share,
     least_share,
     product_derived,
+    require_batches,
     stages,
     theorem,
     together,
@@ -158,8 +159,8 @@ def worst_split(case: Case, splits: list[Parts], extra: Precise) -> Derived:
 def stretches_of(case: Case) -> tuple[list[Stretch], Precise]:
     """Return the steps from the last one back, and the chance that some batch breaks its limits."""
     run = case.run
-    assert isinstance(run.batches, Poisson)
-    rates = blocks_of(run.batches.rate, run.steps)
+    require_batches(case, Poisson)
+    rates = blocks_of(run.stated_rate, run.steps)
     least, most, extra = _require_limits(case, rates)
     maps, losses = step_losses(case, least, most), case.witness["losses"].word()
     logs: dict[float, float] = {}

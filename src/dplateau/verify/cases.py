@@ -26,6 +26,7 @@ from dplateau.algorithms import (
     Scheme,
     refuse_batches,
 )
+from dplateau.algorithms.schedule import PerStep
 from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.errors import NotApplicable
 from dplateau.verify.composed import Curve, Rows, composed_epsilon
@@ -78,6 +79,13 @@ class Derived:
     mu: float | None = None
     rows: Rows | None = None
     near: Callable[[float, float], Curve] | None = None
+
+    @property
+    def proved_mu(self) -> float:
+        """Return mu, or end the derivation where no Gaussian curve is proved."""
+        if self.mu is None:
+            raise ArithmeticError("the theorem proves no Gaussian curve here")
+        return self.mu
 
 
 Theorem = Callable[[Case], Derived]
@@ -282,11 +290,10 @@ class Stage:
     nu: float
 
 
-def blocks_of(value: object, steps: int) -> Blocks:
+def blocks_of(value: PerStep, steps: int) -> Blocks:
     """Return (value, number of steps) for a constant or a schedule."""
     if isinstance(value, Schedule):
         return list(value.blocks)
-    assert isinstance(value, int | float)
     return [(float(value), steps)]
 
 
@@ -348,7 +355,7 @@ def multipliers(case: Case) -> Blocks:
     if name == "noise_std":
         return [(std * run.batch_size / lipschitz, count) for std, count in noises]
     case.require("learning rate", run.learning_rate is not None, "needed to read iterate_std")
-    steps = together(noises, blocks_of(run.learning_rate, run.steps))
+    steps = together(noises, blocks_of(learning_rate_of(run), run.steps))
     return [(nu / eta * run.batch_size / lipschitz, count) for nu, eta, count in steps]
 
 
@@ -363,7 +370,7 @@ def stages(run: Run) -> list[Stage]:
     ]
 
 
-def _stated_noise(run: Run) -> tuple[str, object]:
+def _stated_noise(run: Run) -> tuple[str, PerStep]:
     if run.inverse_temperature is None:
         return run.noise.name, run.noise.value
     rates = blocks_of(learning_rate_of(run), run.steps)

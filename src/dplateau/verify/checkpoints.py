@@ -25,6 +25,7 @@ from dplateau.algorithms import (
     Run,
     Schedule,
 )
+from dplateau.errors import NotApplicable
 from dplateau.verify import blocks, iteration, ordered
 from dplateau.verify.cases import (
     ROUNDED,
@@ -58,11 +59,9 @@ def checkpoints_full_batch(case: Case) -> Derived:
     """Derive full batches: the squared mu of all stretches add up."""
     name = case.witness["bound"].word()
     case.require("bound of a stretch", name in _FULL_BATCH, f"{name!r}")
-    squares = []
-    for one, alone in _stretch_cases(case):
-        mu = THEOREMS[name](alone).mu
-        assert mu is not None
-        squares.append(one.count * mu**2)
+    squares = [
+        one.count * THEOREMS[name](alone).proved_mu ** 2 for one, alone in _stretch_cases(case)
+    ]
     return gaussian_derived(math.sqrt(math.fsum(squares)), case.delta)
 
 
@@ -131,17 +130,18 @@ def _release_steps(case: Case) -> list[int]:
     known = isinstance(release, Checkpoints)
     case.require("release", known, f"the run releases {run.release.name!r}")
     case.require("plain steps", run.momentum == 0, "momentum is not covered")
-    assert isinstance(release, Checkpoints)
-    if release.every is not None:
-        count = run.steps // release.every
-        case.require("releases", count <= _MOST_RELEASES, f"{count} of them")
-        steps = {release.every * (i + 1) for i in range(count)}
-    elif release.last is not None:
-        case.require("releases", release.last <= _MOST_RELEASES, f"{release.last} of them")
-        steps = {run.steps - i for i in range(release.last)}
-    else:
-        assert release.at is not None
-        steps = set(release.at)
+    match release:
+        case Checkpoints(every=int(every)):
+            count = run.steps // every
+            case.require("releases", count <= _MOST_RELEASES, f"{count} of them")
+            steps = {every * (i + 1) for i in range(count)}
+        case Checkpoints(last=int(last)):
+            case.require("releases", last <= _MOST_RELEASES, f"{last} of them")
+            steps = {run.steps - i for i in range(last)}
+        case Checkpoints(at=tuple(at)):
+            steps = set(at)
+        case _:
+            raise NotApplicable(f"the run releases {run.release.name!r}")
     return sorted(steps | {run.steps})
 
 
@@ -158,11 +158,9 @@ def _stretches(case: Case, period: int) -> list[Stretch]:
 
 def _schedules(run: Run) -> dict[str, Any]:
     """Return whatever may change from step to step, by the name that states it."""
-    values: dict[str, Any] = {"learning_rate": run.learning_rate}
-    if run.inverse_temperature is None:
-        values[run.noise.name] = run.noise.value
-    if isinstance(run.batches, Poisson):
-        values["sampling_rate"] = run.batches.rate
+    values = run.stated_per_step
+    if run.inverse_temperature is not None:
+        del values[run.noise.name]
     return values
 
 

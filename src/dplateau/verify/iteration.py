@@ -103,8 +103,7 @@ def iteration_rdp(case: Case) -> Derived:
     """Derive the same sums of squares as Rényi divergences, alpha / 2 times the sum."""
     lifted = case.witness["lifted"].word()
     case.require("lifted bound", lifted in _LIFTED, f"{lifted!r}")
-    mu = THEOREMS[lifted](case).mu
-    assert mu is not None
+    mu = THEOREMS[lifted](case).proved_mu
     epsilon = gaussian_run_epsilon(mu**2, case.delta)
     return Derived(epsilon, f"best order at sum of squares {mu**2:.9g}")
 

@@ -43,13 +43,12 @@ def momentum(case: Case) -> Derived:
     _require_run(case)
     cap, extra = require_cap(case) if isinstance(run.batches, Poisson) else (run.n, MP.zero)
     contraction = case.witness["contraction"].number()
-    kappa = _require_norm(case, cap, contraction)
+    stage = require_constant(case)
+    kappa = _require_norm(case, stage.eta, cap, contraction)
     own = case.witness["own_blocks"].whole(1)
     case.require("own blocks", own <= run.steps, f"{own} of {run.steps} steps")
-    stage = require_constant(case)
     size = stage.eta * loss_of(run).lipschitz / run.batch_size / stage.nu * ROUNDED
-    rate = run.batches.rate if isinstance(run.batches, Poisson) else 1.0
-    assert isinstance(rate, float)
+    rate = run.sampling_rate
     if rate == 1:
         return _certain(case, size, kappa, contraction, own)
     coins = _last_uses(run, size, kappa, contraction, own, rate)
@@ -85,7 +84,7 @@ def _last_uses(run: Run, size: float, kappa: float, c: float, own: int, rate: fl
     return Coins(weights, rates, np.r_[one.counts, old.counts], old.offset)
 
 
-def _require_norm(case: Case, cap: int, contraction: float) -> float:
+def _require_norm(case: Case, eta: float, cap: int, contraction: float) -> float:
     """Check both matrix inequalities exactly, and return kappa, rounded up."""
     run, loss = case.run, loss_of(case.run)
     case.require("contraction", 0 < contraction < 1, f"{contraction:.9g}")
@@ -94,8 +93,7 @@ def _require_norm(case: Case, cap: int, contraction: float) -> float:
     cross, own = (Fraction(entry) for entry in entries)
     norm = np.array([[Fraction(1), cross], [cross, own]])
     case.require("positive norm", _positive(norm) and own > cross**2, f"{entries}")
-    assert isinstance(run.learning_rate, float)
-    rate, ridge, m = Fraction(run.learning_rate), Fraction(run.l2), Fraction(run.momentum)
+    rate, ridge, m = Fraction(eta), Fraction(run.l2), Fraction(run.momentum)
     steep = ridge + Fraction(loss.smoothness) * Fraction(cap) / Fraction(run.batch_size)
     ahead = -m if run.momentum_kind == "nesterov" else Fraction(0)
     for name, curvature in (("flattest", ridge), ("steepest", steep)):
