@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -222,24 +223,73 @@ def test_no_verifier_derives_anything_about_it() -> None:
     assert refused == 2 * list(THEOREMS)
 
 
-def test_no_audit_engine_or_picture_takes_it() -> None:
-    from dplateau import lower_bound, per_record, search_adversary, worst_case_pair
-    from dplateau.engines import train
+def questions(run: Run) -> list[Callable[[], object]]:
+    """Return what every room that reads a run can be asked about it."""
+    from dplateau import (
+        calibrate,
+        epsilon_over_releases,
+        epsilon_over_steps,
+        lower_bound,
+        per_record,
+        plan,
+        search_adversary,
+        train,
+        train_gradient,
+        worst_case_pair,
+    )
     from dplateau.losses import Logistic
     from dplateau.plots.canvas import in_short
     from dplateau.sampling import certify_mixing
 
-    run = unknown(loss=Logistic().geometry(1.0))
     rows, labels = np.eye(9)[:, :2], np.ones(9)
-    for ask in (
+    return [
         lambda: lower_bound(run, 1e-5),
         lambda: search_adversary(run, 1e-5),
+        lambda: train(run, Logistic(), rows, labels, feature_norm=1.0),
+        lambda: train_gradient(
+            run, lambda weights, part: part, rows, start=np.zeros(2), never_clips=True
+        ),
+        lambda: in_short(run),
+        lambda: certify(run, 1e-5),
+        lambda: calibrate(run, epsilon=1.0, delta=1e-5),
+        lambda: epsilon_over_steps(run, 1e-5, [1, 2]),
+        lambda: plan(n=9, d=2, algorithm=run),
+        lambda: epsilon_over_releases(run, 1e-5, [1, 2]),
         lambda: worst_case_pair(run),
         lambda: per_record(run, 1e-5),
-        lambda: train(run, Logistic(), rows, labels, feature_norm=1.0),
-        lambda: in_short(run),
         lambda: certify_mixing(run),
         lambda: run.to_dict(),
-    ):
+        lambda: repr(run),
+        lambda: run.epochs,
+    ]
+
+
+def test_no_room_takes_it() -> None:
+    from dplateau.losses import Logistic
+
+    for ask in questions(unknown(loss=Logistic().geometry(1.0))):
         with pytest.raises(NotApplicable, match="nothing is known here about batches"):
+            ask()
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """Every sum of gradients leaves: no room has a case for that."""
+
+    name: ClassVar[str] = "gradients"
+
+
+def test_an_unknown_release_is_refused_where_it_matters() -> None:
+    from dplateau.bounds.registry import BOUNDS, HISTORICAL
+    from dplateau.losses import Logistic
+
+    run = NoisyGD(**{"n": 9, "steps": 2, "noise_std": 1.0, **STEPS}).replace(
+        loss=Logistic().geometry(1.0)
+    )
+    object.__setattr__(run, "release", Gradients())
+    for bound in (*BOUNDS, *HISTORICAL):
+        assert bound.refusal(run), bound.name
+    # Attacks, engines, pictures and claims, in this order.
+    for ask in questions(run)[:6]:
+        with pytest.raises(NotApplicable, match="nothing is known here about a release"):
             ask()

@@ -150,7 +150,7 @@ def test_what_is_no_run_is_refused_in_words() -> None:
 def test_long_sampled_runs_take_no_memory_for_their_steps() -> None:
     run = NoisySGD(n=1000, batch_size=10, steps=10**18, noise_multiplier=1.0, release="last")
     assert run.epochs == 1e16
-    assert run.lowest_rate == 0.01
+    assert run.stated_rate == 0.01
     assert bound_named("gdp_composition").refusal(run) is not None
     # Steps that differ are gone through one by one, and only so many.
     rough = run.replace(

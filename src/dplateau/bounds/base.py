@@ -23,7 +23,7 @@ from dplateau.algorithms import (
     refuse_batches,
     refuse_release,
 )
-from dplateau.bounds.conditions import Condition, Needs, RatesOfBatches, first_unmet
+from dplateau.bounds.conditions import AnyIterates, Condition, Needs, RatesOfBatches, first_unmet
 from dplateau.bounds.literature import Citation
 from dplateau.curves import PrivacyCurve
 from dplateau.ground.types import FloatArray, IntArray
@@ -88,7 +88,7 @@ class Bound(ABC):
 
     def refusal(self, run: Run) -> str | None:
         """Return why the theorem says nothing about ``run``, in a user's words, or None."""
-        asked = (self.release, self.rates, *self.needs)
+        asked = (self.release or AnyIterates(), self.rates, *self.needs)
         return first_unmet((one for one in asked if one is not None), self._asked(run))
 
     def _asked(self, run: Run) -> Run:

@@ -16,13 +16,16 @@ from typing import Literal, Protocol
 
 from dplateau.algorithms import (
     AllIterates,
+    Checkpoints,
     Cyclic,
     LastIterate,
     Poisson,
+    RandomStop,
     Release,
     Run,
     Schedule,
     Scheme,
+    refuse_release,
 )
 from dplateau.algorithms.stated import CHANGING_STEPS, learning_rates, loss_of
 from dplateau.errors import NotApplicable
@@ -132,6 +135,18 @@ class HiddenIterates:
                 "(composition covers both)"
             )
         return None
+
+
+@dataclass(frozen=True)
+class AnyIterates:
+    """What leaves are iterates, or what follows from them."""
+
+    def unmet(self, run: Run) -> str | None:
+        match run.release:
+            case LastIterate() | AllIterates() | RandomStop() | Checkpoints():
+                return None
+            case _ as unknown:
+                refuse_release(unknown)
 
 
 @dataclass(frozen=True)

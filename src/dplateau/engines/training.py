@@ -12,18 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from dplateau.algorithms import (
+    AllIterates,
     Body,
     Box,
     Checkpoints,
     Cyclic,
     FixedSize,
     FullBatch,
+    LastIterate,
     LossGeometry,
     OnePass,
     Poisson,
+    RandomStop,
     Run,
     Schedule,
     refuse_batches,
+    refuse_release,
 )
 from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.algorithms.stated import learning_rate_of
@@ -139,11 +143,7 @@ class Leaving:
                 "on_checkpoint=... describe and certify it with release=Checkpoints(every=...)"
             )
         self.shape, self.on_checkpoint = shape, on_checkpoint
-        self.times = (
-            frozenset(run.release.times(run.steps))
-            if isinstance(run.release, Checkpoints)
-            else frozenset()
-        )
+        self.times = _times_of_leaving(run)
         self.checkpoints: list[FloatArray] = []
 
     def after(self, step: int, weights: FloatArray) -> bool:
@@ -215,6 +215,17 @@ def _walk(
         if leaving.after(step + 1, weights):
             break
     weights[:] = total / run.average_last
+
+
+def _times_of_leaving(run: Run) -> frozenset[int]:
+    """Return after how many steps an iterate leaves on the way."""
+    match run.release:
+        case Checkpoints() as checkpoints:
+            return frozenset(checkpoints.times(run.steps))
+        case LastIterate() | AllIterates() | RandomStop():
+            return frozenset()
+        case _ as unknown:
+            refuse_release(unknown)
 
 
 def _steps_taken(run: Run, randomness: Randomness) -> int:
