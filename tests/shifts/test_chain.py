@@ -15,6 +15,7 @@ from dplateau.shifts import (
     forward_distance,
     forward_distances,
 )
+from shifts.chains import cyclic, linear
 
 MODULI = [Linear(0.9), Linear(1.0), Linear(1.2), SquareRoot(0.8, 0.3), DescentAscent(0.1, 2.0, 7.0)]
 
@@ -35,11 +36,11 @@ def test_descent_ascent_lies_below_both_of_its_majorants() -> None:
     assert np.all(modulus(grid) <= Linear(math.sqrt(1 + 0.7**2))(grid) * tolerance)
 
 
-def test_arrays_are_run_length_encoded() -> None:
-    chain = Chain.from_arrays(0.9, [0.0, 0.0, 1.0, 1.0, 1.0], 2.0)
+def test_equal_steps_are_joined() -> None:
+    chain = linear(0.9, [0.0, 0.0, 1.0, 1.0, 1.0], 2.0)
     assert chain.columns.counts.tolist() == [2, 3]
     assert chain.steps == 5
-    assert Chain.from_arrays(np.full(1000, 0.9), 0.1, 1.0).uniform_linear_step() == (0.9, 0.1, 1.0)
+    assert linear(np.full(1000, 0.9), 0.1, 1.0).uniform_linear_step() == (0.9, 0.1, 1.0)
 
 
 def test_a_repeated_uniform_segment_is_one_row() -> None:
@@ -49,7 +50,7 @@ def test_a_repeated_uniform_segment_is_one_row() -> None:
 
 def test_cyclic_chain_places_the_contact() -> None:
     for position in range(4):
-        chain = Chain.cyclic(3, 4, position, Linear(0.9), 0.5, 1.0)
+        chain = cyclic(3, 4, position, Linear(0.9), 0.5, 1.0)
         sensitivities = chain.columns.sensitivities[chain.rows_from(0)]
         expected = [0.5 if t % 4 == position else 0.0 for t in range(12)]
         assert sensitivities.tolist() == expected
@@ -102,7 +103,7 @@ def test_impossible_chains_are_refused() -> None:
     with pytest.raises(InvalidInput, match="noise_stds > 0; got"):
         Chain.homogeneous(3, Linear(0.9), 0.1, 0.0)
     with pytest.raises(InvalidInput, match="sensitivities >= 0; got"):
-        Chain.from_arrays(0.9, [0.1, -0.1], 1.0)
+        linear(0.9, [0.1, -0.1], 1.0)
     with pytest.raises(InvalidInput, match="diameter > 0; got 0"):
         Chain.homogeneous(3, Linear(0.9), 0.1, 1.0, diameter=0.0)
     with pytest.raises(InvalidInput, match="initial distance within its diameter"):
@@ -113,10 +114,6 @@ def test_impossible_chains_are_refused() -> None:
         Segment(0, Linear(0.9), 0.1, 1.0)
     with pytest.raises(InvalidInput, match="whole repeats >= 1"):
         Chain.of([Segment(1, Linear(0.9), 0.1, 1.0), Segment(1, Linear(0.8), 0.1, 1.0)], repeats=0)
-    with pytest.raises(InvalidInput, match="one-dimensional"):
-        Chain.from_arrays(np.ones((2, 2)), 0.1, 1.0)
-    with pytest.raises(InvalidInput, match=r"position must lie in 0\.\.batches-1"):
-        Chain.cyclic(3, 4, 4, Linear(0.9), 0.5, 1.0)
     with pytest.raises(InvalidInput, match=r"step must lie in 0\.\.3; got 4"):
         forward_distance(Chain.homogeneous(3, Linear(0.9), 0.1, 1.0), 4)
 

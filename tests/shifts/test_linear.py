@@ -14,6 +14,7 @@ from dplateau.shifts import Chain, Linear, ShiftPlan, evaluate, solve
 from dplateau.shifts import closed_forms as forms
 from dplateau.shifts.closed_forms import homogeneous_plan
 from dplateau.shifts.linear import linear_plan, start_costs
+from shifts.chains import cyclic, linear
 
 
 def replayed(plan: ShiftPlan, c: FloatArray, s: FloatArray, nu: FloatArray, d: float) -> float:
@@ -104,7 +105,7 @@ def test_full_batch_golden_mu(contraction: float, steps: int, mu: float) -> None
 @pytest.mark.parametrize("contraction", [0.4, 0.9, 0.999, 1.0])
 def test_cyclic_form_holds_at_every_position(contraction: float, batches: int, epochs: int) -> None:
     for position in range(batches):
-        chain = Chain.cyclic(epochs, batches, position, Linear(contraction), 1.0, 1.0)
+        chain = cyclic(epochs, batches, position, Linear(contraction), 1.0, 1.0)
         exact = forms.cyclic_factor(contraction, batches, epochs, position)
         value = evaluate(linear_plan(chain), chain).sum_of_squares
         assert exact * (1 - 1e-15) <= value <= exact * (1 + 1e-12)
@@ -112,12 +113,10 @@ def test_cyclic_form_holds_at_every_position(contraction: float, batches: int, e
 
 def test_cyclic_golden_mu() -> None:
     for contraction, epochs, mu in ((0.9999, 50, 0.992491), (0.9998, 200, 1.506124)):
-        solution = solve(Chain.cyclic(epochs, 40, 39, Linear(contraction), 2 / 3, 1.0))
+        solution = solve(cyclic(epochs, 40, 39, Linear(contraction), 2 / 3, 1.0))
         assert math.sqrt(solution.sum_of_squares) == pytest.approx(mu, abs=5e-7)
         assert solution.plan.counts.size < 8
-    factors = [
-        solve(Chain.cyclic(50, 40, j, Linear(0.9999), 1.0, 1.0)).sum_of_squares for j in range(40)
-    ]
+    factors = [solve(cyclic(50, 40, j, Linear(0.9999), 1.0, 1.0)).sum_of_squares for j in range(40)]
     assert max(factors) == pytest.approx(2.2163, abs=5e-5)
     assert np.mean(factors) == pytest.approx(1.3232, abs=5e-5)
 
@@ -126,7 +125,7 @@ def test_cyclic_golden_mu() -> None:
 @pytest.mark.parametrize("start", [0.0, 0.8])
 def test_unbounded_optimum_agrees_with_two_other_methods(seed: int, start: float) -> None:
     c, s, nu = instance(seed)
-    solution = solve(Chain.from_arrays(c, s, nu, initial_distance=start))
+    solution = solve(linear(c, s, nu, initial_distance=start))
     paper = minorant(c, s, nu, start)
     assert paper * (1 - 1e-15) <= solution.sum_of_squares <= paper * (1 + 1e-11)
     assert solution.sum_of_squares == pytest.approx(convex_optimum(c, s, nu, start), rel=1e-9)
@@ -139,7 +138,7 @@ def test_bounded_optimum_is_the_best_over_all_starts(seed: int, uniform: bool) -
     c, s, nu = instance(seed, uniform)
     diameter = (0.3, 0.8, 1.5, 4.0)[seed % 4]
     start = (0.0, 0.25)[seed // 4 % 2]
-    chain = Chain.from_arrays(c, s, nu, diameter=diameter, initial_distance=start)
+    chain = linear(c, s, nu, diameter=diameter, initial_distance=start)
     distances = forward(c, s, diameter, start)
     brute = min(minorant(c[t:], s[t:], nu[t:], distances[t]) for t in range(c.size))
     solution = solve(chain)
@@ -150,7 +149,7 @@ def test_bounded_optimum_is_the_best_over_all_starts(seed: int, uniform: bool) -
 @pytest.mark.parametrize("seed", range(10))
 def test_one_pass_prices_every_start(seed: int) -> None:
     c, s, nu = instance(seed)
-    chain = Chain.from_arrays(c, s, nu, diameter=1.0)
+    chain = linear(c, s, nu, diameter=1.0)
     starts = np.random.default_rng(seed).permutation(c.size)
     distances = np.linspace(0.0, 2.0, c.size)
     costs = start_costs(chain, starts, distances)
@@ -164,7 +163,7 @@ def test_a_long_bounded_schedule_finds_its_start(contraction: float) -> None:
     """More starts than are all tried: compare with the closed form of the equal chain."""
     steps, nudge = 9000, np.ones(9000)
     nudge[0] = 0.5  # not uniform any more, so that the selection of starts is exercised
-    chain = Chain.from_arrays(contraction, 0.01 * nudge, 1.0, diameter=0.3)
+    chain = linear(contraction, 0.01 * nudge, 1.0, diameter=0.3)
     equal = Chain.homogeneous(steps, Linear(contraction), 0.01, 1.0, diameter=0.3)
     assert chain.uniform_linear_step() is None
     value = solve(chain).sum_of_squares
@@ -182,7 +181,7 @@ def test_bounded_plateau_does_not_grow() -> None:
 
 def test_later_starts_may_only_cost_more_without_a_domain() -> None:
     c, s, nu = instance(3)
-    chain = Chain.from_arrays(c, s, nu)
+    chain = linear(c, s, nu)
     best = evaluate(linear_plan(chain, 0), chain).sum_of_squares
     for start in range(1, c.size):
         assert evaluate(linear_plan(chain, start), chain).sum_of_squares >= best * (1 - 1e-12)
@@ -191,7 +190,7 @@ def test_later_starts_may_only_cost_more_without_a_domain() -> None:
 @pytest.mark.parametrize("seed", range(10))
 def test_optimal_shifts_cannot_be_cut_by_a_tenth(seed: int) -> None:
     c, s, nu = instance(seed)
-    chain = Chain.from_arrays(c, s, nu)
+    chain = linear(c, s, nu)
     plan = solve(chain).plan
     less = ShiftPlan.from_shifts(plan.start_step, plan.start_distance, 0.9 * plan.shifts())
     distance, total = evaluate(less, chain)
@@ -214,7 +213,7 @@ def test_absorption_finds_the_narrow_place() -> None:
     c = np.r_[np.full(200, 0.5), np.full(200, 1.6)]
     s = np.zeros(400)
     s[0] = 1.0
-    chain = Chain.from_arrays(c, s, 1.0)
+    chain = linear(c, s, 1.0)
     solution = solve(chain)
     paper = minorant(c, s, np.ones(400), 0.0)
     assert solution.sum_of_squares == pytest.approx(paper, rel=1e-10)
@@ -222,8 +221,8 @@ def test_absorption_finds_the_narrow_place() -> None:
 
 
 def test_a_forgetful_step_hides_the_past() -> None:
-    chain = Chain.from_arrays([1.0, 0.9, 0.0, 0.9, 1.0], [1.0, 1.0, 0.5, 0.0, 0.2], 1.0)
-    later = Chain.from_arrays([1.0, 0.9, 1.0], [0.5, 0.0, 0.2], 1.0)
+    chain = linear([1.0, 0.9, 0.0, 0.9, 1.0], [1.0, 1.0, 0.5, 0.0, 0.2], 1.0)
+    later = linear([1.0, 0.9, 1.0], [0.5, 0.0, 0.2], 1.0)
     assert solve(chain).sum_of_squares == pytest.approx(solve(later).sum_of_squares, rel=1e-12)
 
 

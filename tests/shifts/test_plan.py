@@ -23,6 +23,7 @@ from dplateau.shifts import (
 )
 from dplateau.shifts.chain import modulus_of
 from dplateau.shifts.plan import sealed
+from shifts.chains import linear
 
 PLAN = ShiftPlan.of(3, 0.25, [ShiftBlock(4, 0.1, 1.5), ShiftBlock(2, 0.0), ShiftBlock(1, 0.7, 1.0)])
 
@@ -132,7 +133,7 @@ def random_case(seed: int) -> tuple[ShiftPlan, Chain]:
     rng = np.random.default_rng(seed)
     steps = int(rng.integers(1, 30))
     start = int(rng.integers(0, steps))
-    chain = Chain.from_arrays(
+    chain = linear(
         np.repeat(rng.uniform(0.6, 1.3, steps), 1),
         rng.uniform(0, 1, steps) * (rng.random(steps) < 0.6),
         rng.uniform(0.3, 2, steps),

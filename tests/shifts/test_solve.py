@@ -24,6 +24,7 @@ from dplateau.shifts import (
 )
 from dplateau.shifts import closed_forms as forms
 from dplateau.shifts.solve import composition_plan, grid_plan
+from shifts.chains import cyclic, linear
 
 
 def grid_value(chain: Chain) -> float:
@@ -37,7 +38,7 @@ def grid_value(chain: Chain) -> float:
         Chain.homogeneous(400, Linear(1.0), 0.01, 1.0, diameter=1.0),
         Chain.homogeneous(900, Linear(1.0), 0.0, 1.0, diameter=1.0, initial_distance=1.0),
         Chain.homogeneous(120, Linear(1.02), 0.01, 1.0, diameter=0.2),
-        Chain.cyclic(10, 12, 11, Linear(0.999), 0.1, 1.0, diameter=1.0),
+        cyclic(10, 12, 11, Linear(0.999), 0.1, 1.0, diameter=1.0),
         Chain.homogeneous(6000, Linear(0.99), 0.01, 1.0),
     ],
     ids=["contracting", "bounded", "mixing", "expanding", "cyclic", "longer than the window"],
@@ -111,7 +112,7 @@ def test_long_unbounded_chain_composes_first_and_plans_last() -> None:
 
 
 def test_composition_keeps_the_runs_together() -> None:
-    chain = Chain.cyclic(3, 4, 1, SquareRoot(1.1, 0.3), 0.5, 2.0)
+    chain = cyclic(3, 4, 1, SquareRoot(1.1, 0.3), 0.5, 2.0)
     assert evaluate(composition_plan(chain), chain).final_distance == 0
     assert evaluate(composition_plan(chain), chain).sum_of_squares == pytest.approx(
         3 * 0.25**2, rel=1e-12
@@ -150,7 +151,7 @@ def instances(draw: st.DrawFn) -> Instance:
 
 
 def value(c: FloatArray, s: FloatArray, nu: FloatArray, diameter: float) -> float:
-    return solve(Chain.from_arrays(c, s, nu, diameter=diameter)).sum_of_squares
+    return solve(linear(c, s, nu, diameter=diameter)).sum_of_squares
 
 
 @settings(max_examples=60, deadline=None)
@@ -227,7 +228,7 @@ def test_every_spelling_of_a_chain_has_one_value(case: Instance, repeats: int) -
 @given(instances())
 def test_reported_value_is_that_of_the_returned_plan(case: Instance) -> None:
     c, s, nu, diameter = case
-    chain = Chain.from_arrays(c, s, nu, diameter=diameter)
+    chain = linear(c, s, nu, diameter=diameter)
     solution = solve(chain)
     assert evaluate(solution.plan, chain) == (0.0, solution.sum_of_squares)
 
@@ -257,7 +258,7 @@ def test_homogeneous_bounded(contraction: float) -> None:
 
 
 def test_cyclic() -> None:
-    chain = Chain.cyclic(STEPS // 40, 40, 39, Linear(1 - 1e-6), 1.0, 1.0)
+    chain = cyclic(STEPS // 40, 40, 39, Linear(1 - 1e-6), 1.0, 1.0)
     solution = solve(chain)
     exact = forms.cyclic_factor(1 - 1e-6, 40, STEPS // 40, 39)
     assert exact * (1 - 1e-15) <= solution.sum_of_squares <= exact * (1 + 1e-8)
@@ -268,9 +269,9 @@ def test_schedule_whose_products_leave_the_range_of_floats() -> None:
     rng = np.random.default_rng(0)
     contractions = rng.uniform(0.1, 1.5, STEPS)
     sensitivities = rng.uniform(0.0, 1.0, STEPS)
-    whole = solve(Chain.from_arrays(contractions, sensitivities, 1.0))
+    whole = solve(linear(contractions, sensitivities, 1.0))
     # The last thousand steps decide: everything before has been forgotten.
-    tail = solve(Chain.from_arrays(contractions[-1000:], sensitivities[-1000:], 1.0))
+    tail = solve(linear(contractions[-1000:], sensitivities[-1000:], 1.0))
     assert whole.sum_of_squares == pytest.approx(tail.sum_of_squares, rel=1e-11)
 
 
@@ -278,11 +279,11 @@ def test_single_contact_forgotten_or_remembered() -> None:
     rng = np.random.default_rng(1)
     contact = np.zeros(10**6)
     contact[0] = 1.0
-    forgotten = solve(Chain.from_arrays(rng.uniform(0.1, 1.5, 10**6), contact, 1.0))
+    forgotten = solve(linear(rng.uniform(0.1, 1.5, 10**6), contact, 1.0))
     assert 0 < forgotten.sum_of_squares < 1e-280
     expanding = rng.uniform(0.9, 1.5, 10**6)
-    remembered = solve(Chain.from_arrays(expanding, contact, 1.0))
-    head = solve(Chain.from_arrays(expanding[:400], contact[:400], 1.0))
+    remembered = solve(linear(expanding, contact, 1.0))
+    head = solve(linear(expanding[:400], contact[:400], 1.0))
     assert remembered.sum_of_squares == pytest.approx(head.sum_of_squares, rel=1e-10)
 
 
@@ -299,7 +300,7 @@ def rdp_slope(
     c: float, sensitivities: FloatArray, noise_std: float, diameter: float = math.inf
 ) -> float:
     """Return sum a^2 / (2 nu^2), the slope in alpha of Propositions 2.17, 3.2 and 5.6."""
-    chain = Chain.from_arrays(c, sensitivities, noise_std, diameter=diameter)
+    chain = linear(c, sensitivities, noise_std, diameter=diameter)
     return solve(chain).sum_of_squares / 2
 
 
@@ -307,7 +308,7 @@ def test_original_bound_for_one_early_contact_divides_by_the_steps() -> None:
     """s at the first step only: spread evenly, alpha s^2 / (2 T nu^2)."""
     sensitivities = np.zeros(20)
     sensitivities[0] = 0.6
-    solution = solve(Chain.from_arrays(1.0, sensitivities, 0.5))
+    solution = solve(linear(1.0, sensitivities, 0.5))
     assert solution.sum_of_squares == pytest.approx(0.36 / (20 * 0.25), rel=1e-12)
     np.testing.assert_allclose(solution.plan.shifts(), 0.03, rtol=1e-10)
 

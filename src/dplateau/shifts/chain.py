@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
@@ -161,7 +160,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chain:
-    """A period of steps, repeated; made by ``of``, ``homogeneous``, ``cyclic`` or ``from_arrays``.
+    """A period of steps, repeated; made by ``of`` or ``homogeneous``.
 
     Attributes:
         columns: one period, run-length encoded.
@@ -236,56 +235,6 @@ class Chain:
             diameter=diameter,
             initial_distance=initial_distance,
         )
-
-    @classmethod
-    def cyclic(
-        cls,
-        epochs: int,
-        batches: int,
-        position: int,
-        modulus: Modulus,
-        sensitivity: float,
-        noise_std: float,
-        *,
-        diameter: float = math.inf,
-    ) -> Chain:
-        """Return a chain whose sensitivity acts at one position (from 0) of every epoch only."""
-        if not 0 <= position < batches:
-            raise InvalidInput(
-                f"A position must lie in 0..batches-1; got position={position!r}, "
-                f"batches={batches!r}."
-            )
-        before, after = position, batches - 1 - position
-        epoch = [
-            Segment(count, modulus, strength, noise_std)
-            for count, strength in ((before, 0.0), (1, sensitivity), (after, 0.0))
-            if count
-        ]
-        return cls.of(epoch, repeats=epochs, diameter=diameter)
-
-    @classmethod
-    def from_arrays(
-        cls,
-        contractions: npt.ArrayLike,
-        sensitivities: npt.ArrayLike,
-        noise_stds: npt.ArrayLike,
-        *,
-        diameter: float = math.inf,
-        initial_distance: float = 0.0,
-    ) -> Chain:
-        """Return a chain of linear steps, one per entry; the three arguments are broadcast."""
-        rates, sens, stds = (
-            np.ascontiguousarray(array, dtype=np.float64)
-            for array in np.broadcast_arrays(
-                np.atleast_1d(np.asarray(contractions)), sensitivities, noise_stds
-            )
-        )
-        if rates.ndim != 1:
-            raise InvalidInput(f"A schedule is one-dimensional; got shape {rates.shape}.")
-        ones = np.ones(rates.size, dtype=np.int64)
-        kinds = np.full(rates.size, LINEAR, dtype=np.int64)
-        columns = Columns(ones, kinds, rates, np.zeros(rates.size), sens, stds)
-        return cls(columns=_merged(columns), diameter=diameter, initial_distance=initial_distance)
 
     @property
     def period(self) -> int:
