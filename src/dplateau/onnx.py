@@ -16,8 +16,7 @@ import numpy as np
 
 from dplateau.errors import InvalidInput, MissingExtra
 from dplateau.estimators import PrivateLogisticRegression
-from dplateau.estimators.base import PrivateLinearModel
-from dplateau.estimators.models import PrivateClassifier, PrivateRegressor
+from dplateau.estimators.models import PrivateClassifier, PrivateModel, PrivateRegressor
 from dplateau.estimators.probabilities import Widening
 from dplateau.estimators.rows import RowMap
 from dplateau.ground import VERSION
@@ -56,7 +55,7 @@ class _Graph:
         return result
 
 
-def to_onnx(model: PrivateLinearModel) -> ModelProto:
+def to_onnx(model: PrivateModel) -> ModelProto:
     """Return a fitted private model as an ONNX graph.
 
     Its input ``rows`` is a matrix of doubles. A classifier has the outputs ``label``, ``scores``
@@ -67,7 +66,7 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
         from onnx import TensorProto, checker, helper
     except ImportError as error:
         raise MissingExtra("to_onnx needs onnx: pip install 'dplateau[onnx]'") from error
-    if not isinstance(model, PrivateLinearModel):
+    if not isinstance(model, PrivateClassifier | PrivateRegressor):
         raise InvalidInput(
             f"to_onnx takes a fitted private model of this library; got {type(model).__name__} "
             "(of a pipeline, take the last step: what encodes the columns stays with you)"
@@ -94,7 +93,6 @@ def to_onnx(model: PrivateLinearModel) -> ModelProto:
         text = classes.dtype == object
         outputs["label"] = (TensorProto.STRING if text else TensorProto.INT64, [None])
     else:
-        assert isinstance(model, PrivateRegressor)
         limits = model.target_range
         prediction = graph.add("Add", scores, np.array([limits.center]))
         prediction = graph.add("Min", graph.add("Max", prediction, [limits.low]), [limits.high])

@@ -504,7 +504,8 @@ class PrivateHuberRegressor(PrivateRegressor):
 
 
 # Short names, as files and the command line have them.
-MODELS: dict[str, type[PrivateLinearModel]] = {
+PrivateModel = PrivateClassifier | PrivateRegressor
+MODELS: dict[str, type[PrivateModel]] = {
     "logistic": PrivateLogisticRegression,
     "svm": PrivateLinearSVC,
     "ridge": PrivateRidge,
@@ -522,7 +523,7 @@ def restored(
     target_bound: tuple[float, float] | None,
     widening: Widening | None = None,
     decision_shift: Sequence[float] | None = None,
-) -> PrivateLinearModel:
+) -> PrivateModel:
     """Return a fitted estimator from what it released: weights with a row for each score.
 
     A regression with two slopes has two rows, those beyond the bend second.
@@ -531,15 +532,13 @@ def restored(
     model.n_features_in_ = coef.shape[1]
     model.row_map_ = row_map
     if isinstance(model, PrivateClassifier):
-        assert classes is not None
-        model.classes = list(classes)
-        model.classes_ = np.array(classes, dtype=object)
+        model.classes = list(classes or ())
+        model.classes_ = np.array(model.classes, dtype=object)
         model.coef_, model.intercept_ = coef, intercept
         model.decision_shift_ = None if decision_shift is None else np.array(decision_shift)
         if isinstance(model, PrivateLogisticRegression):
             model.widening_ = widening or Widening()
     else:
-        assert isinstance(model, PrivateRegressor)
         model.set_params(target_bound=target_bound)
         model.coef_, model.intercept_ = coef[0], float(intercept[0])
         beyond = len(coef) > 1
