@@ -12,54 +12,54 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from dplateau.audit import clamped_walks
-from dplateau.audit.chains import Always, Bernoulli, Chain, Once, Periodic
 from dplateau.audit.clamped_walks import ClampedLaw, gauss_legendre, quadrature_error
 from dplateau.audit.final_law import RoundedLaw, final_law, wall_probability
 from dplateau.audit.laws import PaddedLaw
 from dplateau.audit.linear_walks import RidgeLaw, gaussian_law
 from dplateau.audit.problems import WalkProblem, lower_epsilon, solve
+from dplateau.audit.walks import Always, Bernoulli, Once, Periodic, Walk
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
 
-BASE = Chain(steps=3, contraction=0.9, noise_std=0.8, drift=-0.1, jump=0.6,
+BASE = Walk(steps=3, contraction=0.9, noise_std=0.8, drift=-0.1, jump=0.6,
              inclusion=Bernoulli(0.3), start=0.4, lower=-1.0, upper=1.5)  # fmt: skip
 
 
-def by_quad(chain: Chain, point: float, at: int = 0, state: float | None = None) -> float:
+def by_quad(walk: Walk, point: float, at: int = 0, state: float | None = None) -> float:
     """P(X_T > point | X_at = state), by adaptive quadrature of nested integrals."""
-    x = chain.start if state is None else state
-    step, last = chain.step_at(at), at == chain.steps - 1
+    x = walk.start if state is None else state
+    step, last = walk.step_at(at), at == walk.steps - 1
     total = 0.0
     for shift, weight in zip(step.shifts, step.weights, strict=True):
         u, noise = step.contraction * x + shift, step.noise_std
         if last:
             total += weight * float(ndtr((u - point) / noise))
             continue
-        low = by_quad(chain, point, at + 1, chain.lower) * ndtr((chain.lower - u) / noise)
-        high = by_quad(chain, point, at + 1, chain.upper) * ndtr((u - chain.upper) / noise)
+        low = by_quad(walk, point, at + 1, walk.lower) * ndtr((walk.lower - u) / noise)
+        high = by_quad(walk, point, at + 1, walk.upper) * ndtr((u - walk.upper) / noise)
 
         def inner(z: float, u: float = u, noise: float = noise) -> float:
             height = math.exp(-(((z - u) / noise) ** 2) / 2) / (noise * math.sqrt(2 * math.pi))
-            return height * by_quad(chain, point, at + 1, z)
+            return height * by_quad(walk, point, at + 1, z)
 
-        middle = quad(inner, chain.lower, chain.upper, epsabs=1e-13, epsrel=1e-12)[0]
+        middle = quad(inner, walk.lower, walk.upper, epsabs=1e-13, epsrel=1e-12)[0]
         total += weight * float(low + high + middle)
     return total
 
 
-def sample(chain: Chain, size: int, seed: int) -> FloatArray:
+def sample(walk: Walk, size: int, seed: int) -> FloatArray:
     rng = np.random.default_rng(seed)
-    x = np.full(size, chain.start)
-    for at in range(chain.steps):
-        step = chain.step_at(at)
+    x = np.full(size, walk.start)
+    for at in range(walk.steps):
+        step = walk.step_at(at)
         shifts = rng.choice(step.shifts, size=size, p=step.weights)
         x = step.contraction * x + shifts + step.noise_std * rng.normal(size=size)
-        x = np.clip(x, chain.lower, chain.upper)
+        x = np.clip(x, walk.lower, walk.upper)
     return x
 
 
 @pytest.mark.parametrize(
-    "chain",
+    "walk",
     [
         replace(BASE, steps=1),
         replace(BASE, steps=2),
@@ -68,10 +68,10 @@ def sample(chain: Chain, size: int, seed: int) -> FloatArray:
     ],
     ids=["one", "two", "three-once", "schedule"],
 )
-def test_brackets_hold_nested_integrals(chain: Chain) -> None:
+def test_brackets_hold_nested_integrals(walk: Walk) -> None:
     points = np.array([-1.0, -0.2, 0.5, 1.499])
-    tail = ClampedLaw(chain).tail(points)
-    exact = np.array([by_quad(chain, float(point)) for point in points])
+    tail = ClampedLaw(walk).tail(points)
+    exact = np.array([by_quad(walk, float(point)) for point in points])
     assert np.all(tail.lower <= exact + 1e-11)
     assert np.all(exact <= tail.upper + 1e-11)
     assert tail.width < 1e-11
@@ -81,11 +81,11 @@ def test_brackets_hold_nested_integrals(chain: Chain) -> None:
 
 @pytest.mark.parametrize("inclusion", [Always(), Bernoulli(0.2), Periodic(7, 3), Once(50)])
 def test_brackets_hold_sampled_frequencies(inclusion: Always | Bernoulli | Periodic | Once) -> None:
-    chain = Chain(steps=60, contraction=1.0, noise_std=1.0, drift=-0.05, jump=0.5,
+    walk = Walk(steps=60, contraction=1.0, noise_std=1.0, drift=-0.05, jump=0.5,
                   inclusion=inclusion, start=0.0, lower=-4.0, upper=4.0)  # fmt: skip
-    found = sample(chain, 40_000, 5)
+    found = sample(walk, 40_000, 5)
     points = np.array([-4.0, -3.0, 0.0, 2.0, np.nextafter(4.0, 0.0)])
-    tail = ClampedLaw(chain).tail(points)
+    tail = ClampedLaw(walk).tail(points)
     frequency = np.mean(found[:, None] > points, axis=0)
     noise = 5 * np.sqrt(frequency * (1 - frequency) / found.size) + 1e-4
     assert np.all(np.abs(frequency - tail.lower) < noise)
@@ -93,12 +93,12 @@ def test_brackets_hold_sampled_frequencies(inclusion: Always | Bernoulli | Perio
 
 
 def test_monotone_rounding_brackets_the_same_law_and_narrows() -> None:
-    chain = replace(BASE, steps=15)
+    walk = replace(BASE, steps=15)
     points = np.linspace(-1.0, 1.49, 13)
-    exact = ClampedLaw(chain).tail(points)
+    exact = ClampedLaw(walk).tail(points)
     widths = []
     for size in (101, 201, 401):
-        rounded = RoundedLaw(chain, size).tail(points)
+        rounded = RoundedLaw(walk, size).tail(points)
         assert np.all(rounded.lower <= exact.upper)
         assert np.all(exact.lower <= rounded.upper)
         widths.append(rounded.width)
@@ -111,12 +111,12 @@ def test_monotone_rounding_brackets_the_same_law_and_narrows() -> None:
 def test_powers_of_the_kernel_equal_step_by_step(
     count: int, inclusion: Always | Bernoulli | Periodic | Once
 ) -> None:
-    chain = Chain(steps=count, contraction=0.995, noise_std=1.0, drift=0.1, jump=0.4,
+    walk = Walk(steps=count, contraction=0.995, noise_std=1.0, drift=0.1, jump=0.4,
                   inclusion=inclusion, start=2.0, lower=-3.0, upper=3.0)  # fmt: skip
     points = np.linspace(-3.0, 2.9, 7)
-    quick = ClampedLaw(chain).tail(points)
-    law = ClampedLaw(replace(chain, steps=1))
-    plain = replace(chain, steps=count)
+    quick = ClampedLaw(walk).tail(points)
+    law = ClampedLaw(replace(walk, steps=1))
+    plain = replace(walk, steps=count)
     occupied = np.zeros(law._states.size)
     occupied[-1] = 1.0
     matrices = {plain.step_at(t): law._matrix(plain.step_at(t)) for t in range(count - 1)}
@@ -132,7 +132,7 @@ def test_powers_of_the_kernel_equal_step_by_step(
 
 
 def test_far_walls_leave_the_walk_alone() -> None:
-    free = Chain(steps=200, contraction=0.97, noise_std=1.0, drift=0.0, jump=0.3,
+    free = Walk(steps=200, contraction=0.97, noise_std=1.0, drift=0.0, jump=0.3,
                  inclusion=Always(), start=0.0)  # fmt: skip
     points = np.linspace(-5.0, 20.0, 26)
     exact = gaussian_law(free).tail(points)
@@ -147,22 +147,22 @@ def test_far_walls_leave_the_walk_alone() -> None:
 
 
 def test_walls_out_of_reach_are_ignored_with_a_charge() -> None:
-    chain = Chain(steps=200, contraction=0.97, noise_std=1.0, drift=0.0, jump=0.3,
+    walk = Walk(steps=200, contraction=0.97, noise_std=1.0, drift=0.0, jump=0.3,
                   inclusion=Bernoulli(0.2), start=0.0, lower=-60.0, upper=80.0)  # fmt: skip
-    met = wall_probability(chain)
+    met = wall_probability(walk)
     assert 0 <= met < 1e-16
-    assert isinstance(final_law(chain), PaddedLaw)
-    near = replace(chain, lower=-15.0)
+    assert isinstance(final_law(walk), PaddedLaw)
+    near = replace(walk, lower=-15.0)
     assert isinstance(final_law(near), ClampedLaw)
-    hit = np.mean(sample(replace(chain, lower=-6.0, steps=30), 4000, 2) <= -6.0)
-    assert hit <= wall_probability(replace(chain, lower=-6.0, steps=30)) <= 1.0
+    hit = np.mean(sample(replace(walk, lower=-6.0, steps=30), 4000, 2) <= -6.0)
+    assert hit <= wall_probability(replace(walk, lower=-6.0, steps=30)) <= 1.0
 
 
 def test_reflection_swaps_the_tails() -> None:
-    chain = replace(BASE, steps=40)
-    mirror = replace(chain, drift=0.1, jump=-0.6, start=-0.4, lower=-1.5, upper=1.0)
+    walk = replace(BASE, steps=40)
+    mirror = replace(walk, drift=0.1, jump=-0.6, start=-0.4, lower=-1.5, upper=1.0)
     points = np.linspace(-0.9, 1.4, 9)
-    there, back = ClampedLaw(chain).tail(points), ClampedLaw(mirror).tail(-points)
+    there, back = ClampedLaw(walk).tail(points), ClampedLaw(mirror).tail(-points)
     assert there.lower == pytest.approx(back.below_lower, rel=1e-10)
     assert there.below_upper == pytest.approx(back.upper, rel=1e-10)
 
@@ -226,7 +226,7 @@ def test_a_long_walk_takes_few_small_products(steps: int, monkeypatch: pytest.Mo
         return without_trifles(product)
 
     monkeypatch.setattr(clamped_walks, "_drop", counted)
-    ClampedLaw(Chain(steps=steps, contraction=1.0, noise_std=1.0, drift=0.0, jump=0.3,
+    ClampedLaw(Walk(steps=steps, contraction=1.0, noise_std=1.0, drift=0.0, jump=0.3,
                      inclusion=Bernoulli(0.1), start=0.0, lower=-5.0, upper=5.0))  # fmt: skip
     assert 0 < len(sizes) < 30 + math.log2(steps)
     assert max(sizes) < 50**2

@@ -9,10 +9,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from dplateau.audit.chains import Always, Bernoulli, Chain, Once, Periodic
 from dplateau.audit.laws import gaussian_delta_below, gaussian_epsilon_below, normal_tail
 from dplateau.audit.linear_walks import gaussian_law, geometric_sum, linear_sums
 from dplateau.audit.problems import WalkProblem, lower_delta, lower_epsilon
+from dplateau.audit.walks import Always, Bernoulli, Once, Periodic, Walk
 from dplateau.errors import NotApplicable
 
 # Closed forms of the full-batch and cyclic linear-quadratic problems, evaluated with mpmath.
@@ -76,9 +76,9 @@ def test_one_pass_meets_the_closed_form() -> None:
 
 @pytest.mark.parametrize("inclusion", [Always(), Periodic(3, 1), Once(4)])
 def test_constant_and_listed_parameters_agree(inclusion: Always | Periodic | Once) -> None:
-    constant = Chain(steps=11, contraction=0.8, noise_std=1.5, drift=0.3, jump=0.7,
+    constant = Walk(steps=11, contraction=0.8, noise_std=1.5, drift=0.3, jump=0.7,
                      inclusion=inclusion, start=2.0)  # fmt: skip
-    listed = Chain(steps=11, contraction=(0.8,) * 11, noise_std=(1.5,) * 11, drift=(0.3,) * 11,
+    listed = Walk(steps=11, contraction=(0.8,) * 11, noise_std=(1.5,) * 11, drift=(0.3,) * 11,
                    jump=(0.7,) * 11, inclusion=inclusion, start=2.0)  # fmt: skip
     one, two = gaussian_law(constant), gaussian_law(listed)
     assert one.mean == pytest.approx(two.mean, rel=1e-14)
@@ -90,14 +90,14 @@ def test_schedules_follow_the_recursion() -> None:
     steps = 9
     ratios, noises = rng.uniform(0.5, 1.1, steps), rng.uniform(0.5, 2.0, steps)
     jumps, drifts = rng.normal(size=steps), rng.normal(size=steps)
-    chain = Chain(steps=steps, contraction=tuple(ratios), noise_std=tuple(noises),
+    walk = Walk(steps=steps, contraction=tuple(ratios), noise_std=tuple(noises),
                   drift=tuple(drifts), jump=tuple(jumps), inclusion=Periodic(2, 1),
                   start=1.0)  # fmt: skip
     mean, variance = 1.0, 0.0
     for t in range(steps):
         mean = ratios[t] * mean + drifts[t] + (jumps[t] if t % 2 == 1 else 0.0)
         variance = ratios[t] ** 2 * variance + noises[t] ** 2
-    law = gaussian_law(chain)
+    law = gaussian_law(walk)
     assert law.mean == pytest.approx(mean, abs=1e-13)
     assert law.std == pytest.approx(math.sqrt(variance), rel=1e-14)
 
@@ -121,9 +121,9 @@ def test_tail_brackets_hold_the_normal_law_far_out() -> None:
 
 
 def test_law_brackets_are_tight_on_both_sides() -> None:
-    chain = Chain(steps=40, contraction=0.97, noise_std=0.7, drift=0.1, jump=0.2,
+    walk = Walk(steps=40, contraction=0.97, noise_std=0.7, drift=0.1, jump=0.2,
                   inclusion=Always(), start=-1.0)  # fmt: skip
-    law = gaussian_law(chain)
+    law = gaussian_law(walk)
     tail = law.tail(np.array([law.mean - 8 * law.std, law.mean, law.mean + 8 * law.std]))
     assert np.all(tail.upper <= tail.lower * (1 + 1e-11))
     assert np.all(tail.below_upper <= tail.below_lower * (1 + 1e-11))
@@ -155,11 +155,11 @@ def test_lower_delta_is_the_curve() -> None:
 
 
 def test_refusals() -> None:
-    chain = Chain(steps=3, contraction=1.0, noise_std=1.0, drift=0.0, jump=1.0,
+    walk = Walk(steps=3, contraction=1.0, noise_std=1.0, drift=0.0, jump=1.0,
                   inclusion=Bernoulli(0.5), start=0.0)  # fmt: skip
     with pytest.raises(NotApplicable, match="indicators that are not random"):
-        gaussian_law(chain)
-    wild = Chain(steps=10**6, contraction=1.5, noise_std=1.0, drift=0.0, jump=1.0,
+        gaussian_law(walk)
+    wild = Walk(steps=10**6, contraction=1.5, noise_std=1.0, drift=0.0, jump=1.0,
                  inclusion=Always(), start=0.0)  # fmt: skip
     with pytest.raises(NotApplicable, match="overflow"):
         linear_sums(wild)

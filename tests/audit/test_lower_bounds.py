@@ -20,8 +20,8 @@ from dplateau.algorithms import (
     ProjectedLangevin,
 )
 from dplateau.audit import lower_bound, lower_epsilon, problems_of
-from dplateau.audit.chains import Bernoulli, Once, Periodic, Shuffled
 from dplateau.audit.laws import gaussian_epsilon_below
+from dplateau.audit.walks import Bernoulli, Once, Periodic, Shuffled
 from dplateau.errors import NotApplicable
 
 LINEAR = LossGeometry(lipschitz=1.0, convex=True)

@@ -24,8 +24,8 @@ from dplateau.audit import (
     lower_epsilon,
     solve,
 )
-from dplateau.audit.chains import active_steps, inclusion_from_dict, takes_part
 from dplateau.audit.laws import gaussian_delta_below, gaussian_epsilon_below
+from dplateau.audit.walks import active_steps, inclusion_from_dict, takes_part
 from dplateau.errors import InvalidInput
 
 PROBLEMS = [

@@ -9,10 +9,10 @@ import mpmath
 import numpy as np
 import pytest
 
-from dplateau.audit.chains import Always, Bernoulli, Chain
 from dplateau.audit.final_law import RoundedLaw
 from dplateau.audit.linear_walks import RidgeLaw, bernoulli_cumulants, gaussian_law
 from dplateau.audit.problems import WalkProblem, lower_epsilon, solve
+from dplateau.audit.walks import Always, Bernoulli, Walk
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
 
@@ -29,23 +29,23 @@ TABLE = [
 ]
 
 
-def walk(steps: int, ratio: float, rate: float, jump: float, **more: float) -> Chain:
-    return Chain(steps=steps, contraction=ratio, noise_std=more.get("noise_std", 1.0),
+def sampled_walk(steps: int, ratio: float, rate: float, jump: float, **more: float) -> Walk:
+    return Walk(steps=steps, contraction=ratio, noise_std=more.get("noise_std", 1.0),
                  drift=more.get("drift", 0.0), jump=jump, inclusion=Bernoulli(rate),
                  start=more.get("start", 0.0))  # fmt: skip
 
 
-def enumerate_tail(chain: Chain, points: FloatArray) -> list[mpmath.mpf]:
+def enumerate_tail(walk: Walk, points: FloatArray) -> list[mpmath.mpf]:
     """Sum over every pattern of indicators, in 30 digits."""
-    assert isinstance(chain.inclusion, Bernoulli)
-    ratio, noise, drift, jump = (mpmath.mpf(v) for v in chain.constants())
-    rate = mpmath.mpf(chain.inclusion.rate)
-    weights = [ratio**k for k in range(chain.steps)]
-    base = ratio**chain.steps * mpmath.mpf(chain.start) + drift * mpmath.fsum(weights)
+    assert isinstance(walk.inclusion, Bernoulli)
+    ratio, noise, drift, jump = (mpmath.mpf(v) for v in walk.constants())
+    rate = mpmath.mpf(walk.inclusion.rate)
+    weights = [ratio**k for k in range(walk.steps)]
+    base = ratio**walk.steps * mpmath.mpf(walk.start) + drift * mpmath.fsum(weights)
     std = noise * mpmath.sqrt(mpmath.fsum(w**2 for w in weights))
     found = [mpmath.mpf(0)] * points.size
-    for bits in itertools.product((0, 1), repeat=chain.steps):
-        mass = rate ** sum(bits) * (1 - rate) ** (chain.steps - sum(bits))
+    for bits in itertools.product((0, 1), repeat=walk.steps):
+        mass = rate ** sum(bits) * (1 - rate) ** (walk.steps - sum(bits))
         mean = base + jump * mpmath.fsum(w for w, bit in zip(weights, bits, strict=True) if bit)
         for k, point in enumerate(points):
             found[k] += mass * mpmath.ncdf((mean - mpmath.mpf(float(point))) / std)
@@ -69,20 +69,20 @@ def test_brackets_hold_the_enumeration(seed: int) -> None:
     rng = np.random.default_rng(seed)
     ratio = float(rng.choice([0.0, 1.0, 1.15, rng.uniform(0.2, 1.0)]))
     jump = float(rng.choice([-1, 1]) * 10 ** rng.uniform(-3, 1.7))
-    chain = walk(int(rng.integers(1, 7)), ratio, float(rng.uniform(0.01, 0.99)), jump,
+    walk = sampled_walk(int(rng.integers(1, 7)), ratio, float(rng.uniform(0.01, 0.99)), jump,
                  drift=float(rng.normal()), start=float(rng.normal()))  # fmt: skip
-    law = RidgeLaw(chain)
+    law = RidgeLaw(walk)
     points = np.linspace(*law.span, 9)
     tail = law.tail(points)
     with mpmath.workdps(30):
-        for k, exact in enumerate(enumerate_tail(chain, points)):
+        for k, exact in enumerate(enumerate_tail(walk, points)):
             assert tail.lower[k] <= exact <= tail.upper[k]
             assert tail.below_lower[k] <= 1 - exact <= tail.below_upper[k]
     assert tail.width < 1e-11
 
 
 def test_thresholds_beyond_the_span_are_bracketed_too() -> None:
-    law = RidgeLaw(walk(5, 0.9, 0.3, 1.0))
+    law = RidgeLaw(sampled_walk(5, 0.9, 0.3, 1.0))
     low, high = law.span
     tail = law.tail(np.array([low - 5, low - 100, high + 5, high + 100]))
     assert np.all(tail.lower[:2] > 1 - 1e-15)
@@ -91,7 +91,7 @@ def test_thresholds_beyond_the_span_are_bracketed_too() -> None:
 
 @pytest.mark.parametrize(("ratio", "steps"), [(1.0, 3000), (0.999, 3000)])
 def test_large_step_counts_agree_with_sampling(ratio: float, steps: int) -> None:
-    chain = walk(steps, ratio, 0.02, 1.5)
+    walk = sampled_walk(steps, ratio, 0.02, 1.5)
     rng = np.random.default_rng(7)
     weights = ratio ** np.arange(steps)
     total = np.zeros(20_000)
@@ -100,7 +100,7 @@ def test_large_step_counts_agree_with_sampling(ratio: float, steps: int) -> None
         total += (rng.random((total.size, part.size)) < 0.02) @ part * 1.5
     total += rng.normal(size=total.size) * math.sqrt(np.sum(weights**2))
     points = np.quantile(total, [0.01, 0.3, 0.5, 0.9, 0.999])
-    tail = RidgeLaw(chain).tail(points)
+    tail = RidgeLaw(walk).tail(points)
     frequency = np.mean(total[:, None] > points, axis=0)
     noise = 5 * np.sqrt(frequency * (1 - frequency) / total.size) + 1e-4
     assert np.all(np.abs(frequency - tail.lower) < noise)
@@ -108,18 +108,18 @@ def test_large_step_counts_agree_with_sampling(ratio: float, steps: int) -> None
 
 def test_rates_near_one_approach_the_full_batch() -> None:
     steps, ratio = 400, 0.98
-    sure = gaussian_law(Chain(steps=steps, contraction=ratio, noise_std=1.0, drift=0.0, jump=0.5,
+    sure = gaussian_law(Walk(steps=steps, contraction=ratio, noise_std=1.0, drift=0.0, jump=0.5,
                               inclusion=Always(), start=0.0))  # fmt: skip
     points = np.linspace(*sure.span, 15)
-    close = RidgeLaw(walk(steps, ratio, 1 - 1e-9, 0.5)).tail(points)
+    close = RidgeLaw(sampled_walk(steps, ratio, 1 - 1e-9, 0.5)).tail(points)
     assert np.max(np.abs(close.lower - sure.tail(points).lower)) < 1e-8
 
 
 def test_monotone_rounding_agrees() -> None:
-    chain = walk(12, 0.9, 0.3, 0.8, start=0.5, drift=-0.1)
+    walk = sampled_walk(12, 0.9, 0.3, 0.8, start=0.5, drift=-0.1)
     points = np.linspace(-3.0, 6.0, 19)
-    exact = RidgeLaw(chain).tail(points)
-    coarse, fine = (RoundedLaw(chain, size).tail(points) for size in (401, 801))
+    exact = RidgeLaw(walk).tail(points)
+    coarse, fine = (RoundedLaw(walk, size).tail(points) for size in (401, 801))
     assert np.all(coarse.lower <= exact.upper)
     assert np.all(coarse.upper >= exact.lower)
     assert np.all(fine.lower <= exact.upper)
@@ -136,8 +136,8 @@ def test_cumulants_match_the_series(rate: float) -> None:
 
 def test_listed_parameters_agree_with_constants() -> None:
     steps = 60
-    constant = walk(steps, 0.9, 0.2, 1.3)
-    listed = Chain(steps=steps, contraction=(0.9,) * steps, noise_std=(1.0,) * steps, drift=0.0,
+    constant = sampled_walk(steps, 0.9, 0.2, 1.3)
+    listed = Walk(steps=steps, contraction=(0.9,) * steps, noise_std=(1.0,) * steps, drift=0.0,
                    jump=(1.3,) * steps, inclusion=Bernoulli(0.2), start=0.0)  # fmt: skip
     points = np.linspace(-5.0, 12.0, 30)
     one, two = RidgeLaw(constant).tail(points), RidgeLaw(listed).tail(points)
@@ -147,6 +147,6 @@ def test_listed_parameters_agree_with_constants() -> None:
 
 def test_refusals() -> None:
     with pytest.raises(NotApplicable, match="0 < rate < 1"):
-        RidgeLaw(walk(3, 1.0, 1.0, 1.0))
+        RidgeLaw(sampled_walk(3, 1.0, 1.0, 1.0))
     with pytest.raises(NotApplicable, match="frequencies"):
-        RidgeLaw(walk(3, 1.0, 0.5, 1e9))
+        RidgeLaw(sampled_walk(3, 1.0, 0.5, 1e9))

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from dplateau.audit.chains import Always, Bernoulli, Chain, Once
 from dplateau.audit.final_law import RoundedLaw, final_law, noise_survival
 from dplateau.audit.problems import WalkProblem, lower_delta, lower_epsilon
+from dplateau.audit.walks import Always, Bernoulli, Once, Walk
 from dplateau.errors import NotApplicable
 
-LAPLACE = Chain(steps=2, contraction=0.8, noise_std=math.sqrt(2.0), drift=0.2, jump=0.7,
+LAPLACE = Walk(steps=2, contraction=0.8, noise_std=math.sqrt(2.0), drift=0.2, jump=0.7,
                 inclusion=Always(), start=0.1, noise_kind="laplace")  # fmt: skip
 
 
@@ -22,24 +22,24 @@ def laplace_tail(z: float) -> float:
     return 0.5 * math.exp(-z) if z >= 0 else 1 - 0.5 * math.exp(z)
 
 
-def two_steps(chain: Chain, point: float) -> float:
+def two_steps(walk: Walk, point: float) -> float:
     """P(X_2 > point) for unit Laplace scale, by one adaptive integral and the walls' atoms."""
 
     def last(x: float) -> float:
         return laplace_tail(point - 0.8 * x - 0.9)
 
-    center = 0.8 * chain.start + 0.9
+    center = 0.8 * walk.start + 0.9
 
     def inner(x: float) -> float:
         return 0.5 * math.exp(-abs(x - center)) * last(x)
 
-    low, high = max(chain.lower, center - 60), min(chain.upper, center + 60)
+    low, high = max(walk.lower, center - 60), min(walk.upper, center + 60)
     found: float = quad(inner, low, center, epsabs=1e-12)[0]
     found += quad(inner, center, high, epsabs=1e-12)[0]
-    if math.isfinite(chain.lower):
-        found += (1 - laplace_tail(chain.lower - center)) * last(chain.lower)
-    if math.isfinite(chain.upper):
-        found += laplace_tail(chain.upper - center) * last(chain.upper)
+    if math.isfinite(walk.lower):
+        found += (1 - laplace_tail(walk.lower - center)) * last(walk.lower)
+    if math.isfinite(walk.upper):
+        found += laplace_tail(walk.upper - center) * last(walk.upper)
     return found
 
 
@@ -47,10 +47,10 @@ def two_steps(chain: Chain, point: float) -> float:
     ("lower", "upper"), [(-math.inf, math.inf), (-1.0, 2.0), (-1.0, math.inf), (-math.inf, 2.0)]
 )
 def test_laplace_brackets_hold_the_integral(lower: float, upper: float) -> None:
-    chain = replace(LAPLACE, lower=lower, upper=upper)
+    walk = replace(LAPLACE, lower=lower, upper=upper)
     points = np.array([-0.9, 0.0, 1.0, 1.9])
-    exact = np.array([two_steps(chain, float(point)) for point in points])
-    coarse, fine = (RoundedLaw(chain, size).tail(points) for size in (401, 1601))
+    exact = np.array([two_steps(walk, float(point)) for point in points])
+    coarse, fine = (RoundedLaw(walk, size).tail(points) for size in (401, 1601))
     for tail in (coarse, fine):
         assert np.all(tail.lower <= exact)
         assert np.all(exact <= tail.upper)
@@ -84,9 +84,9 @@ def test_one_pass_with_laplace_noise_forgets() -> None:
 
 
 def test_gaussian_walk_with_one_wall_is_rounded() -> None:
-    chain = Chain(steps=5, contraction=1.0, noise_std=1.0, drift=-0.5, jump=1.0,
+    walk = Walk(steps=5, contraction=1.0, noise_std=1.0, drift=-0.5, jump=1.0,
                   inclusion=Bernoulli(0.5), start=0.0, lower=0.0)  # fmt: skip
-    law = final_law(chain)
+    law = final_law(walk)
     assert isinstance(law, RoundedLaw)
     rng = np.random.default_rng(0)
     x = np.zeros(40_000)

@@ -1,7 +1,7 @@
 """The names of this room and their homes: read by type checkers, and by the door."""
 
 from .adversary import search_adversary as search_adversary
-from .chains import (
+from .walks import (
     Always as Always,
     Bernoulli as Bernoulli,
     Inclusion as Inclusion,

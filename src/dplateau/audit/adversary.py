@@ -17,7 +17,6 @@ import numpy as np
 
 from dplateau.algorithms import Run, require_run
 from dplateau.algorithms.stated import loss_of
-from dplateau.audit.chains import Always, Once, Periodic, Reshuffled, Shuffled
 from dplateau.audit.final_law import enclose
 from dplateau.audit.lower_bounds import (
     Others,
@@ -29,6 +28,7 @@ from dplateau.audit.lower_bounds import (
     scales,
 )
 from dplateau.audit.problems import LowerBound, WalkProblem, lower_epsilon
+from dplateau.audit.walks import Always, Once, Periodic, Reshuffled, Shuffled
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.progress import Advance, counting
 

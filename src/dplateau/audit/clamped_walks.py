@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from dplateau.audit.chains import ALWAYS, Chain, Reshuffled, Step, Stretch
 from dplateau.audit.laws import FAR, UNIT, TailBracket
+from dplateau.audit.walks import ALWAYS, Reshuffled, Step, Stretch, Walk
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
 
@@ -41,62 +41,60 @@ _MOST_RESHUFFLED_WORK = 3e10
 class ClampedLaw:
     """The law of X_T on [lower, upper], as weights on quadrature nodes one step before the end."""
 
-    def __init__(self, chain: Chain) -> None:
-        if not chain.bounded or chain.noise_kind != "gaussian":
+    def __init__(self, walk: Walk) -> None:
+        if not walk.bounded or walk.noise_kind != "gaussian":
             raise NotApplicable("this solver is for Gaussian noise on a bounded interval")
-        self._chain = chain
-        noise, slope = float(np.min(chain.per_step("noise_std"))), chain.steepest()
-        self._rule = make_rule(chain.lower, chain.upper, noise, slope, chain.steps, chain.kinks)
+        self._walk = walk
+        noise, slope = float(np.min(walk.per_step("noise_std"))), walk.steepest()
+        self._rule = make_rule(walk.lower, walk.upper, noise, slope, walk.steps, walk.kinks)
         # States: the nodes, the two walls, and the start (entered by no step).
-        self._states = np.r_[self._rule.nodes, chain.lower, chain.upper, chain.start]
+        self._states = np.r_[self._rule.nodes, walk.lower, walk.upper, walk.start]
         occupied = np.zeros(self._states.size)
         occupied[-1] = 1.0
         # Weights on the states before the last step, and that step: one pair, or two.
         self._ends: list[tuple[FloatArray, Step]]
-        if isinstance(chain.inclusion, Reshuffled):
-            self._ends = self._reshuffled(occupied, chain.inclusion)
+        if isinstance(walk.inclusion, Reshuffled):
+            self._ends = self._reshuffled(occupied, walk.inclusion)
         else:
-            for stretch in chain.stretches(chain.steps - 1):
+            for stretch in walk.stretches(walk.steps - 1):
                 occupied = self._advance(occupied, stretch)
-            self._ends = [(occupied, chain.step_at(chain.steps - 1))]
+            self._ends = [(occupied, walk.step_at(walk.steps - 1))]
         self._relative, self._absolute = self._errors(noise, slope)
 
     @property
     def span(self) -> tuple[float, float]:
         """Return the interval, the upper wall's atom included."""
-        return self._chain.lower, math.nextafter(self._chain.upper, -math.inf)
+        return self._walk.lower, math.nextafter(self._walk.upper, -math.inf)
 
     def _errors(self, noise: float, slope: float) -> tuple[float, float]:
         """Return the relative and the absolute error of a tail after all steps."""
-        chain, size = self._chain, self._states.size
-        shifts = np.abs(chain.per_step("drift")) + np.abs(chain.per_step("jump"))
-        bend = float(np.max(np.abs(chain.pull_slopes()))) if chain.pulled else 0.0
-        reach = max(
-            abs(chain.lower), abs(chain.upper), abs(chain.start), bend and abs(chain.center)
-        )
+        walk, size = self._walk, self._states.size
+        shifts = np.abs(walk.per_step("drift")) + np.abs(walk.per_step("jump"))
+        bend = float(np.max(np.abs(walk.pull_slopes()))) if walk.pulled else 0.0
+        reach = max(abs(walk.lower), abs(walk.upper), abs(walk.start), bend and abs(walk.center))
         reach = reach * (1 + slope + 2 * bend) + float(np.max(shifts))
         moved = 8 * UNIT * (reach / noise + FAR)
         # Entries: hazard rate at most FAR + 1; nodes: Lipschitz constant of the normal quantile.
         entry = (FAR + 1) * moved + 1e-13
         node = 12 * max(slope, 1.0) * moved
-        relative = math.expm1(chain.steps * (entry + node + 1.1 * UNIT * (size + 16)))
+        relative = math.expm1(walk.steps * (entry + node + 1.1 * UNIT * (size + 16)))
         # The quantile argument is used down to probability 1e-29; less than that may double.
         dropped = 8 * size * _TRIFLE + 1e-28
-        return relative, chain.steps * (self._rule.error + dropped) * (1 + relative) * 1.1
+        return relative, walk.steps * (self._rule.error + dropped) * (1 + relative) * 1.1
 
     def _matrix(self, step: Step) -> FloatArray:
         """Return the nonnegative matrix of one step between states."""
         from scipy.special import ndtr
 
-        rule, chain, noise = self._rule, self._chain, step.noise_std
+        rule, walk, noise = self._rule, self._walk, step.noise_std
         matrix = np.zeros((self._states.size, self._states.size))
         count = rule.nodes.size
         heights = rule.weights / (noise * math.sqrt(2 * math.pi))
         for weight, centers in step.images(self._states):
             z = (rule.nodes - centers[:, None]) / noise
             matrix[:, :count] += weight * (np.exp(-0.5 * np.square(z)) * heights)
-            matrix[:, count] += weight * ndtr((chain.lower - centers) / noise)
-            matrix[:, count + 1] += weight * ndtr((centers - chain.upper) / noise)
+            matrix[:, count] += weight * ndtr((walk.lower - centers) / noise)
+            matrix[:, count + 1] += weight * ndtr((centers - walk.upper) / noise)
         return _drop(matrix)
 
     def _advance(self, occupied: FloatArray, stretch: Stretch) -> FloatArray:
@@ -127,23 +125,23 @@ class ClampedLaw:
 
         Within an epoch two rows are kept: not used yet (not weighted), and used already.
         """
-        chain = self._chain
-        if chain.steps * self._states.size**2 > _MOST_RESHUFFLED_WORK:
-            raise NotApplicable(f"{chain.steps} reshuffled steps on this domain take too long")
-        if not chain.homogeneous or chain.pull_when != ALWAYS:
+        walk = self._walk
+        if walk.steps * self._states.size**2 > _MOST_RESHUFFLED_WORK:
+            raise NotApplicable(f"{walk.steps} reshuffled steps on this domain take too long")
+        if not walk.homogeneous or walk.pull_when != ALWAYS:
             raise NotApplicable("a reshuffled walk needs the same parameters at every step")
-        quiet, active = chain.step_if(0, False), chain.step_if(0, True)
+        quiet, active = walk.step_if(0, False), walk.step_if(0, True)
         rest, use = _sparse(self._matrix(quiet)), _sparse(self._matrix(active))
         places = np.array(epochs.places())
         used = np.zeros(occupied.size)
-        for time in range(chain.steps - 1):
+        for time in range(walk.steps - 1):
             place = time % epochs.period
             if place == 0 and time:
                 occupied, used = used, np.zeros(occupied.size)
             used = _drop(used @ rest + places[place] * (occupied @ use))
             occupied = _drop(occupied @ rest)
-        place = (chain.steps - 1) % epochs.period
-        if place == 0 and chain.steps > 1:
+        place = (walk.steps - 1) % epochs.period
+        if place == 0 and walk.steps > 1:
             occupied, used = used, np.zeros(occupied.size)
         later = float(np.sum(places[place + 1 :]))
         return [(used + later * occupied, quiet), (places[place] * occupied, active)]
@@ -152,14 +150,14 @@ class ClampedLaw:
         """Return bounds on both tails, each accurate in relative terms down to about 1e-12."""
         from scipy.special import ndtr
 
-        chain = self._chain
+        walk = self._walk
         above, below = np.zeros(points.shape), np.zeros(points.shape)
         for occupied, step in self._ends:
             for weight, centers in step.images(self._states):
                 z = (centers[:, None] - points) / step.noise_std
                 above += weight * (occupied @ ndtr(z))
                 below += weight * (occupied @ ndtr(-z))
-        left, right = points < chain.lower, points >= chain.upper
+        left, right = points < walk.lower, points >= walk.upper
         above, below = np.where(left, 1.0, above), np.where(left, 0.0, below)
         above, below = np.where(right, 0.0, above), np.where(right, 1.0, below)
         return TailBracket.around(

@@ -13,7 +13,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from dplateau.audit.chains import Bernoulli, Chain, NoiseKind, Reshuffled, Step
 from dplateau.audit.clamped_walks import ClampedLaw
 from dplateau.audit.laws import UNIT, Law, MixtureLaw, PaddedLaw, TailBracket
 from dplateau.audit.linear_walks import (
@@ -23,6 +22,7 @@ from dplateau.audit.linear_walks import (
     geometric_sum,
     linear_sums,
 )
+from dplateau.audit.walks import Bernoulli, NoiseKind, Reshuffled, Step, Walk
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
 
@@ -32,53 +32,53 @@ _NEVER = 1e-16
 _GRID, _GRID_OF_MANY = 1201, 401
 
 
-def mixed_law(parts: Sequence[tuple[float, Chain]]) -> Law:
+def mixed_law(parts: Sequence[tuple[float, Walk]]) -> Law:
     """Return the law of a walk drawn at random; equal walks are solved once."""
-    merged: dict[Chain, float] = {}
-    for weight, chain in parts:
-        merged[chain] = merged.get(chain, 0.0) + weight
+    merged: dict[Walk, float] = {}
+    for weight, walk in parts:
+        merged[walk] = merged.get(walk, 0.0) + weight
     size = _GRID if len(merged) == 1 else _GRID_OF_MANY
-    laws = [(weight, final_law(chain, size)) for chain, weight in merged.items()]
+    laws = [(weight, final_law(walk, size)) for walk, weight in merged.items()]
     return laws[0][1] if len(laws) == 1 else MixtureLaw(tuple(laws))
 
 
-def final_law(chain: Chain, size: int = _GRID) -> Law:
+def final_law(walk: Walk, size: int = _GRID) -> Law:
     """Return the tightest bracket at hand: exact, by Fourier, by quadrature or by rounding.
 
     ``size`` is the number of grid points where only rounding is left.
     """
-    if chain.noise_kind != "gaussian":
-        return RoundedLaw(chain, size)
-    if math.isinf(chain.lower) and math.isinf(chain.upper):
-        return _enclosed_law(chain) if chain.pulled else _unbounded_law(chain)
-    met = wall_probability(chain)
+    if walk.noise_kind != "gaussian":
+        return RoundedLaw(walk, size)
+    if math.isinf(walk.lower) and math.isinf(walk.upper):
+        return _enclosed_law(walk) if walk.pulled else _unbounded_law(walk)
+    met = wall_probability(walk)
     if met <= _NEVER:
-        law = _unbounded_law(chain.unconstrained())
-        span = max(law.span[0], chain.lower), min(law.span[1], chain.upper)
+        law = _unbounded_law(walk.unconstrained())
+        span = max(law.span[0], walk.lower), min(law.span[1], walk.upper)
         return PaddedLaw(law, met, span)
-    if not chain.bounded:
-        return RoundedLaw(chain, size)
-    return ClampedLaw(chain)
+    if not walk.bounded:
+        return RoundedLaw(walk, size)
+    return ClampedLaw(walk)
 
 
-def _unbounded_law(chain: Chain) -> Law:
-    match chain.inclusion:
+def _unbounded_law(walk: Walk) -> Law:
+    match walk.inclusion:
         case Bernoulli():
-            return RidgeLaw(chain)
+            return RidgeLaw(walk)
         case Reshuffled():
-            return ReshuffledLaw(chain)
+            return ReshuffledLaw(walk)
         case _:
-            return gaussian_law(chain)
+            return gaussian_law(walk)
 
 
-def _enclosed_law(chain: Chain) -> Law:
+def _enclosed_law(walk: Walk) -> Law:
     """Return the law of a walk without walls through one with walls that it hardly ever meets."""
-    lower, upper, met = enclose(chain)
-    law = ClampedLaw(replace(chain, lower=lower, upper=upper))
+    lower, upper, met = enclose(walk)
+    law = ClampedLaw(replace(walk, lower=lower, upper=upper))
     return PaddedLaw(law, met, law.span)
 
 
-def wall_probability(chain: Chain) -> float:
+def wall_probability(walk: Walk) -> float:
     """Bound the probability that the walk without walls ever leaves the domain.
 
     A union bound over the steps. At step t the walk is X_0's part, which moves monotonely between
@@ -86,26 +86,26 @@ def wall_probability(chain: Chain) -> float:
     indicators Chernoff's bound), plus Gaussian noise of at most the final variance. Needs constant
     parameters and contraction <= 1; otherwise the trivial bound 1 is returned.
     """
-    ratio, jump, drift = chain.contraction, chain.jump, chain.drift
-    if chain.pulled or isinstance(chain.inclusion, Reshuffled):
+    ratio, jump, drift = walk.contraction, walk.jump, walk.drift
+    if walk.pulled or isinstance(walk.inclusion, Reshuffled):
         return 1.0
     if isinstance(ratio, tuple) or isinstance(jump, tuple) or isinstance(drift, tuple):
         return 1.0
-    if isinstance(chain.noise_std, tuple) or ratio > 1:
+    if isinstance(walk.noise_std, tuple) or ratio > 1:
         return 1.0
-    sums = linear_sums(chain)
+    sums = linear_sums(walk)
     std = math.sqrt(sums.variance) * (1 + 1e-9)
-    ends = (chain.start, sums.gain * chain.start + sums.drift)
+    ends = (walk.start, sums.gain * walk.start + sums.drift)
     slack = 1e-9 * (std + max(map(abs, ends)))
-    up = chain.upper - max(ends) - slack
-    down = min(ends) - chain.lower - slack
+    up = walk.upper - max(ends) - slack
+    down = min(ends) - walk.lower - slack
     toward, away = (up, down) if jump >= 0 else (down, up)
-    grown = geometric_sum(ratio, 1, chain.steps)
-    chance = _leave(chain, abs(jump), grown, std, toward) + _leave(chain, 0.0, grown, std, away)
+    grown = geometric_sum(ratio, 1, walk.steps)
+    chance = _leave(walk, abs(jump), grown, std, toward) + _leave(walk, 0.0, grown, std, away)
     return min(1.0, chance)
 
 
-def _leave(chain: Chain, jump: float, grown: float, std: float, room: float) -> float:
+def _leave(walk: Walk, jump: float, grown: float, std: float, room: float) -> float:
     """Bound the probability of ever going ``room`` beyond the undisturbed mean.
 
     ``grown`` is what a jump of one at every step adds up to.
@@ -116,13 +116,13 @@ def _leave(chain: Chain, jump: float, grown: float, std: float, room: float) -> 
         return 1.0
     slopes = np.geomspace(0.5, 40.0, 24) / std
     moment = slopes * jump * grown
-    if jump and isinstance(chain.inclusion, Bernoulli):
-        rate = chain.inclusion.rate
+    if jump and isinstance(walk.inclusion, Bernoulli):
+        rate = walk.inclusion.rate
         # log(1 + q (e^y - 1)) <= q (e^y - 1) <= q y (e^Y - 1)/Y for 0 <= y <= Y.
         with np.errstate(over="ignore"):
             moment = np.minimum(moment, rate * np.expm1(slopes * jump) * moment / (slopes * jump))
     logs = moment + np.square(slopes * std) / 2 - slopes * room
-    return chain.steps * math.exp(min(float(np.min(logs)), 0.0)) * (1 + 1e-9)
+    return walk.steps * math.exp(min(float(np.min(logs)), 0.0)) * (1 + 1e-9)
 
 
 # ---- an interval that is never left -------------------------------------------------------------
@@ -149,46 +149,46 @@ _PATIENCE = 64
 
 
 @lru_cache(maxsize=32)
-def enclose(chain: Chain) -> tuple[float, float, float]:
+def enclose(walk: Walk) -> tuple[float, float, float]:
     """Return (lower, upper, probability that the walk without walls ever leaves them)."""
-    if chain.noise_kind != "gaussian" or np.any(chain.per_step("contraction") > 1):
+    if walk.noise_kind != "gaussian" or np.any(walk.per_step("contraction") > 1):
         raise NotApplicable("an enclosing interval needs Gaussian noise and contraction <= 1")
-    if chain.pulled and math.isinf(chain.width):
+    if walk.pulled and math.isinf(walk.width):
         raise NotApplicable("losses that are curved everywhere have no Lipschitz constant")
-    upper, lower = _highest(chain, 1.0), -_highest(chain, -1.0)
+    upper, lower = _highest(walk, 1.0), -_highest(walk, -1.0)
     return lower, upper, 2.1 * _OUTSIDE
 
 
-def _highest(chain: Chain, side: float) -> float:
+def _highest(walk: Walk, side: float) -> float:
     """Return a level that ``side`` * X_t exceeds with probability below ``_OUTSIDE``, ever."""
-    noise = chain.per_step("noise_std")
+    noise = walk.per_step("noise_std")
     slopes = np.geomspace(2e-3, 14.0, 60) / float(np.max(noise))
-    moments = slopes * (side * chain.start)
+    moments = slopes * (side * walk.start)
     total = np.full(slopes.shape, -math.inf)
     growth: dict[Step, list[Term]] = {}
-    for time in range(chain.steps):
-        steps = _possible_steps(chain, time)
+    for time in range(walk.steps):
+        steps = _possible_steps(walk, time)
         for step in steps:
             if step not in growth:
                 growth[step] = _terms(step, slopes, side)
         moments = _grown(moments, [growth[step] for step in steps])
         total = np.logaddexp(total, moments)
-        if time % _PATIENCE == _PATIENCE - 1 and chain.homogeneous and len(growth) == 1:
+        if time % _PATIENCE == _PATIENCE - 1 and walk.homogeneous and len(growth) == 1:
             raised = moments + 1e-3
             settled = _grown(raised, list(growth.values())) <= raised
             if np.any(settled):
                 # These moments stay below ``raised`` for good; the others are given up.
-                left = math.log(chain.steps - time)
+                left = math.log(walk.steps - time)
                 total = np.where(settled, np.logaddexp(total, raised + left), math.inf)
                 break
     levels = (total - math.log(_OUTSIDE) + 1e-9) / slopes
     return float(np.min(levels)) * (1 + 1e-12) + 1e-9 * float(np.max(noise))
 
 
-def _possible_steps(chain: Chain, time: int) -> list[Step]:
-    if isinstance(chain.inclusion, Reshuffled):
-        return [chain.step_if(time, False), chain.step_if(time, True)]
-    return [chain.step_at(time)]
+def _possible_steps(walk: Walk, time: int) -> list[Step]:
+    if isinstance(walk.inclusion, Reshuffled):
+        return [walk.step_if(time, False), walk.step_if(time, True)]
+    return [walk.step_at(time)]
 
 
 def _grown(moments: FloatArray, choices: list[list[Term]]) -> FloatArray:
@@ -253,20 +253,20 @@ def noise_survival(z: FloatArray, kind: NoiseKind) -> FloatArray:
 class RoundedLaw:
     """The final law between two copies of the walk that live on a grid of ``size`` points."""
 
-    def __init__(self, chain: Chain, size: int = 1201) -> None:
-        if np.any(chain.per_step("contraction") < np.maximum(chain.pull_slopes(), 0.0)):
+    def __init__(self, walk: Walk, size: int = 1201) -> None:
+        if np.any(walk.per_step("contraction") < np.maximum(walk.pull_slopes(), 0.0)):
             raise NotApplicable("monotone rounding needs contraction >= 0 and no larger pulls")
-        if chain.steps * float(size) ** 2 > _MOST_WORK:
+        if walk.steps * float(size) ** 2 > _MOST_WORK:
             raise NotApplicable(
-                f"{chain.steps} steps on a grid of {size} points are too many; use fewer"
+                f"{walk.steps} steps on a grid of {size} points are too many; use fewer"
             )
-        self._chain, self._size = chain, size
+        self._walk, self._size = walk, size
         low, high = self._window()
         self._grid = np.linspace(low, high, size)
-        self._last = chain.step_at(chain.steps - 1)
+        self._last = walk.step_at(walk.steps - 1)
         self._low, self._high, self._absorbed = self._run()
         # Each step sums ``size`` products of numbers below 1, after one rounded difference each.
-        self._error = chain.steps * UNIT * (8.0 * size + 64) + self._argument_error()
+        self._error = walk.steps * UNIT * (8.0 * size + 64) + self._argument_error()
 
     @property
     def span(self) -> tuple[float, float]:
@@ -274,43 +274,43 @@ class RoundedLaw:
         return float(self._grid[0]), math.nextafter(float(self._grid[-1]), -math.inf)
 
     def _window(self) -> tuple[float, float]:
-        chain, sums = self._chain, linear_sums(self._chain.unconstrained())
+        walk, sums = self._walk, linear_sums(self._walk.unconstrained())
         reach = _REACH * math.sqrt(sums.variance)
         moves = (0.0, sums.drift, sums.jump, sums.drift + sums.jump)
-        ends = (chain.start, sums.gain * chain.start)
+        ends = (walk.start, sums.gain * walk.start)
         low = min(ends) + min(moves) - reach
         high = max(ends) + max(moves) + reach
-        if math.isfinite(chain.lower):
-            low = chain.lower
-        if math.isfinite(chain.upper):
-            high = chain.upper
+        if math.isfinite(walk.lower):
+            low = walk.lower
+        if math.isfinite(walk.upper):
+            high = walk.upper
         return low, max(high, math.nextafter(low, math.inf))
 
     def _argument_error(self) -> float:
         """Bound what rounded arguments change: the noise density is at most 1/sqrt(2) per std."""
-        chain = self._chain
-        shifts = np.abs(chain.per_step("drift")) + np.abs(chain.per_step("jump"))
+        walk = self._walk
+        shifts = np.abs(walk.per_step("drift")) + np.abs(walk.per_step("jump"))
         reach = 3 * float(np.max(np.abs(self._grid))) + float(np.max(shifts))
-        if chain.pulled:
-            bend = float(np.max(np.abs(chain.pull_slopes())))
-            reach = (1 + bend) * (reach + abs(chain.center))
-        noise = float(np.min(chain.per_step("noise_std")))
-        return chain.steps * 8 * UNIT * (reach / noise + 1)
+        if walk.pulled:
+            bend = float(np.max(np.abs(walk.pull_slopes())))
+            reach = (1 + bend) * (reach + abs(walk.center))
+        noise = float(np.min(walk.per_step("noise_std")))
+        return walk.steps * 8 * UNIT * (reach / noise + 1)
 
     def _run(self) -> tuple[FloatArray, FloatArray, float]:
         """Return the mass of both copies before the last step, and the upper one's beyond it."""
-        chain = self._chain
-        if chain.steps == 1:
+        walk = self._walk
+        if walk.steps == 1:
             return np.zeros(self._size), np.zeros(self._size), 0.0
-        first = _survival(chain.step_at(0), np.array([chain.start]), self._grid, chain.noise_kind)
+        first = _survival(walk.step_at(0), np.array([walk.start]), self._grid, walk.noise_kind)
         low, (high, beyond) = self._settle_down(first[0]), self._settle_up(first[0])
         kernels: dict[Step, FloatArray] = {}
-        for time in range(1, chain.steps - 1):
-            step = chain.step_at(time)
+        for time in range(1, walk.steps - 1):
+            step = walk.step_at(time)
             if step not in kernels:
                 # A pattern has two kinds of steps; a schedule has many, not worth keeping.
                 kernels = kernels if len(kernels) < 2 else {}
-                kernels[step] = _survival(step, self._grid, self._grid, chain.noise_kind)
+                kernels[step] = _survival(step, self._grid, self._grid, walk.noise_kind)
             above = np.stack([low, high]) @ kernels[step]
             low, (high, beyond) = self._settle_down(above[0]), self._settle_up(above[1] + beyond)
         return low, high, beyond
@@ -321,7 +321,7 @@ class RoundedLaw:
         A value goes to grid point j exactly when it lies in (g_{j-1}, g_j].
         """
         tails = np.r_[1.0, above]
-        if math.isfinite(self._chain.upper):
+        if math.isfinite(self._walk.upper):
             tails[-1] = 0.0
         tails = np.minimum.accumulate(tails)
         return tails[:-1] - tails[1:], float(tails[-1])
@@ -333,22 +333,22 @@ class RoundedLaw:
         as the next tails are sums by parts against monotone rows, errors only add up.
         """
         tails = np.r_[above, 0.0]
-        if math.isfinite(self._chain.lower):
+        if math.isfinite(self._walk.lower):
             tails[0] = 1.0
         tails = np.minimum.accumulate(tails)
         return tails[:-1] - tails[1:]
 
     def tail(self, points: FloatArray) -> TailBracket:
         """Return bounds on the tails at the given thresholds."""
-        chain = self._chain
-        if chain.steps == 1:
-            start = np.array([chain.start])
-            lower = _survival(self._last, start, points, chain.noise_kind)[0]
+        walk = self._walk
+        if walk.steps == 1:
+            start = np.array([walk.start])
+            lower = _survival(self._last, start, points, walk.noise_kind)[0]
             upper = lower
         else:
-            kernel = _survival(self._last, self._grid, points, chain.noise_kind)
+            kernel = _survival(self._last, self._grid, points, walk.noise_kind)
             lower, upper = self._low @ kernel, self._high @ kernel + self._absorbed
-        left, right = points < chain.lower, points >= chain.upper
+        left, right = points < walk.lower, points >= walk.upper
         lower, upper = (np.where(right, 0.0, np.where(left, 1.0, v)) for v in (lower, upper))
         below = np.clip(lower - self._error, 0.0, 1.0)
         return TailBracket.between(points, below, np.clip(upper + self._error, 0.0, 1.0))

@@ -13,18 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dplateau.audit.chains import (
+from dplateau.audit.laws import UNIT, TailBracket, normal_tail
+from dplateau.audit.walks import (
     Always,
     Bernoulli,
-    Chain,
     Once,
     Pattern,
     Periodic,
     Reshuffled,
     Until,
+    Walk,
     active_steps,
 )
-from dplateau.audit.laws import UNIT, TailBracket, normal_tail
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
 
@@ -68,16 +68,16 @@ def geometric_sum(ratio: float, power: int, count: int) -> float:
     return math.expm1(count * rate) / math.expm1(rate)
 
 
-def linear_sums(chain: Chain) -> LinearSums:
-    """Return the gain, the summed shifts and the variance of the chain without its walls."""
-    if chain.homogeneous:
-        return _closed_sums(chain)
-    return _explicit_sums(chain)
+def linear_sums(walk: Walk) -> LinearSums:
+    """Return the gain, the summed shifts and the variance of the walk without its walls."""
+    if walk.homogeneous:
+        return _closed_sums(walk)
+    return _explicit_sums(walk)
 
 
-def step_weights(chain: Chain) -> FloatArray:
+def step_weights(walk: Walk) -> FloatArray:
     """Return w_t, the product of the contractions after step t, for every step."""
-    later = chain.per_step("contraction")[:0:-1]
+    later = walk.per_step("contraction")[:0:-1]
     return np.concatenate(([1.0], np.cumprod(later)))[::-1]
 
 
@@ -98,9 +98,9 @@ def active_weight(pattern: Pattern, ratio: float, steps: int) -> float:
             return ratio ** (steps - 1 - last) * geometric_sum(ratio, period, count)
 
 
-def _pattern(chain: Chain) -> Pattern | None:
+def _pattern(walk: Walk) -> Pattern | None:
     """Return when the record takes part; None if every step may be one of its own."""
-    match chain.inclusion:
+    match walk.inclusion:
         case Bernoulli():
             return None
         case Reshuffled():
@@ -109,43 +109,43 @@ def _pattern(chain: Chain) -> Pattern | None:
             return pattern
 
 
-def _closed_sums(chain: Chain) -> LinearSums:
-    ratio, noise, drift, jump = chain.constants()
-    growth = 2 * chain.steps * math.log(ratio) if ratio > 1 else 0.0
+def _closed_sums(walk: Walk) -> LinearSums:
+    ratio, noise, drift, jump = walk.constants()
+    growth = 2 * walk.steps * math.log(ratio) if ratio > 1 else 0.0
     if growth > 600:
         raise NotApplicable(
-            f"{chain.steps} steps of contraction {ratio} overflow; use fewer steps or a domain"
+            f"{walk.steps} steps of contraction {ratio} overflow; use fewer steps or a domain"
         )
-    everywhere = geometric_sum(ratio, 1, chain.steps)
-    pattern = _pattern(chain)
-    moved = everywhere if pattern is None else active_weight(pattern, ratio, chain.steps)
+    everywhere = geometric_sum(ratio, 1, walk.steps)
+    pattern = _pattern(walk)
+    moved = everywhere if pattern is None else active_weight(pattern, ratio, walk.steps)
     return LinearSums(
-        gain=ratio**chain.steps,
+        gain=ratio**walk.steps,
         drift=drift * everywhere,
         drift_size=abs(drift) * everywhere,
         jump=jump * moved,
         jump_size=abs(jump) * moved,
-        variance=noise**2 * geometric_sum(ratio, 2, chain.steps),
+        variance=noise**2 * geometric_sum(ratio, 2, walk.steps),
         relative=UNIT * (32 + 8 * growth),
     )
 
 
-def _explicit_sums(chain: Chain) -> LinearSums:
-    weights = step_weights(chain)
-    jumps = weights * chain.per_step("jump")
-    pattern = _pattern(chain)
+def _explicit_sums(walk: Walk) -> LinearSums:
+    weights = step_weights(walk)
+    jumps = weights * walk.per_step("jump")
+    pattern = _pattern(walk)
     if pattern is not None:
-        jumps = np.where(active_steps(pattern, chain.steps), jumps, 0.0)
-    drifts = weights * chain.per_step("drift")
+        jumps = np.where(active_steps(pattern, walk.steps), jumps, 0.0)
+    drifts = weights * walk.per_step("drift")
     return LinearSums(
-        gain=float(weights[0] * chain.per_step("contraction")[0]),
+        gain=float(weights[0] * walk.per_step("contraction")[0]),
         drift=math.fsum(drifts),
         drift_size=math.fsum(np.abs(drifts)),
         jump=math.fsum(jumps),
         jump_size=math.fsum(np.abs(jumps)),
-        variance=math.fsum(np.square(weights * chain.per_step("noise_std"))),
+        variance=math.fsum(np.square(weights * walk.per_step("noise_std"))),
         # The running product of the contractions gathers one rounding per step, twice if squared.
-        relative=UNIT * (32 + 4 * chain.steps),
+        relative=UNIT * (32 + 4 * walk.steps),
     )
 
 
@@ -174,24 +174,24 @@ class GaussianLaw:
         return TailBracket(points, *above, *below)
 
 
-def gaussian_law(chain: Chain) -> GaussianLaw:
+def gaussian_law(walk: Walk) -> GaussianLaw:
     """Return the exact law of X_T for a walk without walls and without random indicators."""
-    if chain.noise_kind != "gaussian" or isinstance(chain.inclusion, Bernoulli):
+    if walk.noise_kind != "gaussian" or isinstance(walk.inclusion, Bernoulli):
         raise NotApplicable(
             "the Gaussian law needs Gaussian noise and indicators that are not random; "
-            f"got noise_kind={chain.noise_kind!r}, inclusion={chain.inclusion!r}"
+            f"got noise_kind={walk.noise_kind!r}, inclusion={walk.inclusion!r}"
         )
-    sums = linear_sums(chain)
-    size = abs(sums.gain * chain.start) + sums.drift_size + sums.jump_size
+    sums = linear_sums(walk)
+    size = abs(sums.gain * walk.start) + sums.drift_size + sums.jump_size
     return GaussianLaw(
-        mean=sums.gain * chain.start + sums.drift + sums.jump,
+        mean=sums.gain * walk.start + sums.drift + sums.jump,
         std=math.sqrt(sums.variance),
         mean_error=size * (sums.relative + 8 * UNIT),
         std_relative=sums.relative + 4 * UNIT,
     )
 
 
-def gaussian_shift(difference: Chain) -> float:
+def gaussian_shift(difference: Walk) -> float:
     """Return mu, rounded down, for two walks whose jumps differ by those of ``difference``."""
     sums = linear_sums(difference)
     shift = abs(sums.jump) - sums.jump_size * (sums.relative + 8 * UNIT)
@@ -212,19 +212,19 @@ _MOST_PATTERNS = 4096
 class ReshuffledLaw:
     """A mixture of Gaussians of one variance, each mean known up to a common slack."""
 
-    def __init__(self, chain: Chain) -> None:
-        epochs = chain.inclusion
-        if not isinstance(epochs, Reshuffled) or not chain.homogeneous or chain.pulled:
+    def __init__(self, walk: Walk) -> None:
+        epochs = walk.inclusion
+        if not isinstance(epochs, Reshuffled) or not walk.homogeneous or walk.pulled:
             raise NotApplicable("a reshuffled walk without walls needs constant linear steps")
-        ratio, noise, drift, jump = chain.constants()
+        ratio, noise, drift, jump = walk.constants()
         if not 0 <= ratio <= 1:
             raise NotApplicable(f"a reshuffled walk needs contraction in [0, 1]; got {ratio}")
-        self._weights, least, slack = _uses(epochs, ratio, chain.steps)
-        fixed = ratio**chain.steps * chain.start + drift * geometric_sum(ratio, 1, chain.steps)
-        self._std = noise * math.sqrt(geometric_sum(ratio, 2, chain.steps))
+        self._weights, least, slack = _uses(epochs, ratio, walk.steps)
+        fixed = ratio**walk.steps * walk.start + drift * geometric_sum(ratio, 1, walk.steps)
+        self._std = noise * math.sqrt(geometric_sum(ratio, 2, walk.steps))
         self._low = fixed + np.minimum(jump * least, jump * (least + slack))
         self._high = fixed + np.maximum(jump * least, jump * (least + slack))
-        count = -(-chain.steps // epochs.period)
+        count = -(-walk.steps // epochs.period)
         size = abs(fixed) + abs(jump) * (count + 1)
         self._error = UNIT * (64 + 4 * count) * size / self._std
 
@@ -315,12 +315,12 @@ class Weights:
     relative: float
 
 
-def split_weights(chain: Chain, threshold: float) -> Weights:
+def split_weights(walk: Walk, threshold: float) -> Weights:
     """Separate the weights larger than ``threshold`` from the others."""
-    match chain:
-        case Chain(homogeneous=True, contraction=float(ratio), jump=float(jump)) if ratio <= 1:
-            return _split_geometric(jump, ratio, chain.steps, threshold)
-    weights = step_weights(chain) * chain.per_step("jump")
+    match walk:
+        case Walk(homogeneous=True, contraction=float(ratio), jump=float(jump)) if ratio <= 1:
+            return _split_geometric(jump, ratio, walk.steps, threshold)
+    weights = step_weights(walk) * walk.per_step("jump")
     large = np.abs(weights) > threshold
     orders = np.arange(_ORDER + 2)[:, None]
     small = weights[~large]
@@ -329,7 +329,7 @@ def split_weights(chain: Chain, threshold: float) -> Weights:
         counts=np.ones(int(np.count_nonzero(large))),
         powers=np.sum(small**orders, axis=1),
         sizes=np.sum(np.abs(small) ** orders, axis=1),
-        relative=UNIT * (16 + 2 * chain.steps),
+        relative=UNIT * (16 + 2 * walk.steps),
     )
 
 
@@ -374,18 +374,18 @@ def bernoulli_cumulants(rate: float) -> FloatArray:
 class RidgeLaw:
     """The law of X_T, as its characteristic function on a grid of frequencies."""
 
-    def __init__(self, chain: Chain) -> None:
-        if not isinstance(chain.inclusion, Bernoulli) or not 0 < chain.inclusion.rate < 1:
+    def __init__(self, walk: Walk) -> None:
+        if not isinstance(walk.inclusion, Bernoulli) or not 0 < walk.inclusion.rate < 1:
             raise NotApplicable("Fourier inversion is for indicators with 0 < rate < 1")
-        sums = linear_sums(chain)
-        self._rate = chain.inclusion.rate
+        sums = linear_sums(walk)
+        self._rate = walk.inclusion.rate
         self._variance = sums.variance
         self._relative = sums.relative
         std = math.sqrt(sums.variance)
         self._top = math.sqrt(2 * _LOG_CUT) / std
-        self._weights = split_weights(chain, _SMALL_PHASE / self._top)
-        self.mean = sums.gain * chain.start + sums.drift + self._rate * sums.jump
-        size = abs(sums.gain * chain.start) + sums.drift_size + sums.jump_size
+        self._weights = split_weights(walk, _SMALL_PHASE / self._top)
+        self.mean = sums.gain * walk.start + sums.drift + self._rate * sums.jump
+        size = abs(sums.gain * walk.start) + sums.drift_size + sums.jump_size
         self._mean_error = size * (sums.relative + 8 * UNIT)
         self._below = self._reach(-1.0, sums)
         self._above = self._reach(1.0, sums)

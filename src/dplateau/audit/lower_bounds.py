@@ -35,7 +35,9 @@ from dplateau.algorithms import (
     require_run,
 )
 from dplateau.algorithms.stated import learning_rate_of, loss_of
-from dplateau.audit.chains import (
+from dplateau.audit.laws import UNIT
+from dplateau.audit.problems import LowerBound, WalkProblem, lower_epsilon
+from dplateau.audit.walks import (
     ALWAYS,
     Always,
     Bernoulli,
@@ -50,8 +52,6 @@ from dplateau.audit.chains import (
     active_steps,
     as_per_step,
 )
-from dplateau.audit.laws import UNIT
-from dplateau.audit.problems import LowerBound, WalkProblem, lower_epsilon
 from dplateau.errors import NotApplicable
 from dplateau.ground.progress import counting
 from dplateau.ground.types import BoolArray, FloatArray

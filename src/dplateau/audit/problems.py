@@ -32,22 +32,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dplateau.audit.chains import (
-    ALWAYS,
-    Bernoulli,
-    Chain,
-    Inclusion,
-    NoiseKind,
-    Once,
-    Pattern,
-    PerStep,
-    Reshuffled,
-    Shuffled,
-    Until,
-    as_per_step,
-    inclusion_from_dict,
-    inclusion_to_dict,
-)
 from dplateau.audit.final_law import mixed_law
 from dplateau.audit.laws import (
     HalfLine,
@@ -61,6 +45,22 @@ from dplateau.audit.laws import (
     search_half_lines,
 )
 from dplateau.audit.linear_walks import gaussian_law, gaussian_shift
+from dplateau.audit.walks import (
+    ALWAYS,
+    Bernoulli,
+    Inclusion,
+    NoiseKind,
+    Once,
+    Pattern,
+    PerStep,
+    Reshuffled,
+    Shuffled,
+    Until,
+    Walk,
+    as_per_step,
+    inclusion_from_dict,
+    inclusion_to_dict,
+)
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 
@@ -74,7 +74,7 @@ _PER_STEP = (
     "removed_pull",
     "record_pull",
 )
-Walks = list[tuple[float, Chain]]
+Walks = list[tuple[float, Walk]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,24 +157,24 @@ class WalkProblem:
         """Return the walk of the run without it, or with its opposite."""
         return self._walks(-1.0, 1.0) if self.neighbors == "replace" else self._walks(0.0, 0.0)
 
-    def difference(self) -> Chain:
+    def difference(self) -> Walk:
         """Return a walk whose jumps are those by which the two runs differ."""
         factor = 1.0 if self.neighbors == "add_remove" else 2.0
-        return self._chain(factor * np.asarray(self.record_step), 0.0, self.inclusion)
+        return self._walk(factor * np.asarray(self.record_step), 0.0, self.inclusion)
 
     def _walks(self, factor: float, own: float) -> Walks:
         """Return the walk whose record has ``factor`` of the slope and ``own`` of the curvature."""
         jumps = factor * np.asarray(self.record_step) - np.asarray(self.removed_step)
         if isinstance(self.inclusion, Shuffled):
-            walks = [(p, self._chain(jumps, own, at)) for p, at in self.inclusion.positions()]
+            walks = [(p, self._walk(jumps, own, at)) for p, at in self.inclusion.positions()]
         else:
-            walks = [(1.0, self._chain(jumps, own, self.inclusion))]
+            walks = [(1.0, self._walk(jumps, own, self.inclusion))]
         if not self.random_stop:
             return walks
         counts = range(1, self.steps + 1)
         return [(p / self.steps, walk.first(count)) for p, walk in walks for count in counts]
 
-    def _chain(self, jumps: FloatArray, own: float, inclusion: Inclusion) -> Chain:
+    def _walk(self, jumps: FloatArray, own: float, inclusion: Inclusion) -> Walk:
         change = -np.asarray(self.removed_pull)
         own_pull = own * np.asarray(self.record_pull)
         if inclusion == Bernoulli(0.0) or not any(map(np.any, (jumps, change, own_pull))):
@@ -182,7 +182,7 @@ class WalkProblem:
         elif inclusion == Bernoulli(1.0):
             inclusion = ALWAYS
         assert not isinstance(inclusion, Shuffled | Until)
-        return Chain(
+        return Walk(
             steps=self.steps,
             contraction=self.contraction,
             noise_std=self.noise_std,

@@ -231,7 +231,7 @@ Stretch = tuple[tuple[tuple[Step, int], ...], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Walk:
     """X_{t+1} = clamp(contraction_t X_t + drift_t + I_t jump_t - k_t clip(X_t) + noise_t).
 
     X_0 = start. clip(x) is x - center cut to [-width, width], and k_t, the curvature of the losses,
@@ -293,7 +293,7 @@ class Chain:
         return float(max(np.max(np.abs(slopes)), np.max(pulled)))
 
     def constants(self) -> tuple[float, float, float, float]:
-        """Return contraction, noise_std, drift and jump of a homogeneous chain."""
+        """Return contraction, noise_std, drift and jump of a homogeneous walk."""
         constants = (self.contraction, self.noise_std, self.drift, self.jump)
         numbers = tuple(value for value in constants if not isinstance(value, tuple))
         if len(numbers) != 4:
@@ -306,7 +306,7 @@ class Chain:
             np.asarray(getattr(self, name), dtype=np.float64), (self.steps,)
         ).copy()
 
-    def first(self, count: int) -> Chain:
+    def first(self, count: int) -> Walk:
         """Return the walk that stops after ``count`` steps."""
         shorter = replace(
             self,
@@ -324,7 +324,7 @@ class Chain:
             return replace(shorter, inclusion=ALWAYS, jump=0.0, pull_change=0.0, record_pull=0.0)
         return shorter
 
-    def unconstrained(self) -> Chain:
+    def unconstrained(self) -> Walk:
         """Return the same walk without its walls."""
         return replace(self, lower=-math.inf, upper=math.inf)
 
