@@ -179,7 +179,7 @@ def applicable() -> list[tuple[str, str]]:
 
 
 @dataclass(frozen=True)
-class Task:
+class Subject:
     """One certificate to alter: ``each`` values for at most ``most`` fields, drawn by the seed."""
 
     run: str
@@ -194,16 +194,16 @@ class Task:
         return self.run, self.bound, self.seed
 
 
-def forged(task: Task) -> Found:
+def forged(subject: Subject) -> Found:
     """Alter one certificate in many ways and return a JSON-ready record of what verified."""
-    run, bound, seed, each = task.run, task.bound, task.seed, task.each
+    run, bound, seed, each = subject.run, subject.bound, subject.seed, subject.each
     rng = random.Random(f"{run} {bound} {seed}")
     found = honest(run, bound)
     record: Found = {"run": run, "bound": bound, "seed": seed, "tried": 0, "slowest": [0.0, ""]}
     record |= {"true": 0, "false": [], "open": [], "crashed": []}
     donor = honest(*rng.choice([pair for pair in applicable() if pair[1] == bound]))
     kinds = few_of_a_kind(found, rng, 2)
-    for place in rng.sample(kinds, min(task.most, len(kinds))):
+    for place in rng.sample(kinds, min(subject.most, len(kinds))):
         options = changes(_at(found, place), rng)
         with suppress(KeyError, IndexError, TypeError):
             options.append(_at(donor, place))  # the same field of another certificate
@@ -273,19 +273,19 @@ class Tally:
 
 
 def campaign(
-    tasks: Sequence[Task],
+    subjects: Sequence[Subject],
     state: Path | None,
     jobs: int,
     show: TextIO | None = None,
 ) -> Tally:
-    """Alter the certificates of all tasks, and return what was found."""
+    """Alter the certificates of all subjects, and return what was found."""
     tally, done = Tally(), _finished(state)
     left = []
-    for task in tasks:
-        if task.key in done:
-            tally.add(done[task.key])
+    for subject in subjects:
+        if subject.key in done:
+            tally.add(done[subject.key])
         else:
-            left.append(task)
+            left.append(subject)
     with suppress(KeyboardInterrupt):
         for record in _records(left, jobs):
             if state is not None:
@@ -296,7 +296,7 @@ def campaign(
             if show is not None:
                 wrong = record["false"] + record["open"] + record["crashed"]
                 name = f"{record['bound']} on {record['run']!r}"
-                print(f"{tally.certificates}/{len(tasks)} {name}: {wrong or 'sound'}", file=show)
+                print(f"{tally.certificates}/{len(subjects)} {name}: {wrong or 'sound'}", file=show)
     return tally
 
 
@@ -316,14 +316,14 @@ def _limited() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
 
 
-def _records(tasks: Sequence[Task], jobs: int) -> Iterator[Found]:
+def _records(subjects: Sequence[Subject], jobs: int) -> Iterator[Found]:
     if jobs < 1:  # in this process
-        yield from map(forged, tasks)
+        yield from map(forged, subjects)
         return
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     with get_context("spawn").Pool(jobs, initializer=_limited) as pool:
-        yield from pool.imap_unordered(forged, tasks)
+        yield from pool.imap_unordered(forged, subjects)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -339,9 +339,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes (0: this one)"
     )
     chosen = parser.parse_args(arguments)
-    tasks = [Task(*pair, chosen.seed, chosen.each) for pair in applicable()]
-    random.Random(chosen.seed).shuffle(tasks)
-    tally = campaign(tasks[: min(chosen.most, len(tasks))], chosen.state, chosen.jobs, sys.stderr)
+    subjects = [Subject(*pair, chosen.seed, chosen.each) for pair in applicable()]
+    random.Random(chosen.seed).shuffle(subjects)
+    tally = campaign(
+        subjects[: min(chosen.most, len(subjects))], chosen.state, chosen.jobs, sys.stderr
+    )
     print(tally)
     return 0 if tally.sound else 1
 

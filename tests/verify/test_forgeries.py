@@ -35,7 +35,7 @@ def test_every_bound_is_forged() -> None:
 
 @pytest.mark.parametrize("bound", ONE_OF_EACH)
 def test_an_altered_field_is_noticed_or_leaves_a_true_claim(bound: str) -> None:
-    tally = forge.campaign([forge.Task(ONE_OF_EACH[bound], bound, 7, 1, 12)], state=None, jobs=0)
+    tally = forge.campaign([forge.Subject(ONE_OF_EACH[bound], bound, 7, 1, 12)], state=None, jobs=0)
     assert tally.tried > 8
     assert tally.sound, str(tally)
 

@@ -29,7 +29,7 @@ from dplateau.audit.monte_carlo_rates import (
     proved_epsilon,
     region_corners,
 )
-from dplateau.audit.monte_carlo_runs import Plan, Trainer, outputs_of, seed_on_file
+from dplateau.audit.monte_carlo_runs import Trainer, Trials, outputs_of, seed_on_file
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.progress import Progress
@@ -122,8 +122,8 @@ def audit_trainer(
     place = None if state is None else Path(state)
     known = seed_on_file(place) if seed is None else checks.whole("seed", seed, least=0)
     start = _fresh_seed() if known is None else known
-    planned = Plan(train, (data, neighbor), count, start, at_once)
-    outputs = outputs_of(planned, jobs=jobs, state=place, progress=progress)
+    trials = Trials(train, (data, neighbor), count, start, at_once)
+    outputs = outputs_of(trials, jobs=jobs, state=place, progress=progress)
     fitted = int(_FITTED_SHARE * count)
     chosen, rest = [rows[:fitted] for rows in outputs], [rows[fitted:] for rows in outputs]
     score = fit_score(chosen[0], chosen[1], statistic=statistic, direction=direction)

@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Trials:
     """All calls of an audit."""
 
     train: Trainer
@@ -65,23 +65,23 @@ class Plan:
 
 
 def outputs_of(
-    plan: Plan, *, jobs: int | None, state: Path | None, progress: Progress | None
+    trials: Trials, *, jobs: int | None, state: Path | None, progress: Progress | None
 ) -> list[FloatArray]:
     """Return what left, one run per row, for both data sets.
 
     ``jobs`` processes share the calls (None: one for every processor); ``state`` is a file of
     finished calls, which are not made again.
     """
-    calls = plan.calls()
+    calls = trials.calls()
     finished: dict[Call, FloatArray] = {}
     with ExitStack() as stack:
-        advance = stack.enter_context(counting("runs", 2 * plan.runs, progress))
+        advance = stack.enter_context(counting("runs", 2 * trials.runs, progress))
         write: Callable[[Call, FloatArray], None] = _nowhere
         if state is not None:
-            finished, write = _on_file(state, plan, stack)
+            finished, write = _on_file(state, trials, stack)
             advance(sum(call.runs for call in finished))
         left = [call for call in calls if call not in finished]
-        for place, rows in in_processes(plan.outputs, left, jobs):
+        for place, rows in in_processes(trials.outputs, left, jobs):
             call = left[place]
             finished[call] = rows
             write(call, rows)
@@ -107,10 +107,10 @@ def seed_on_file(state: Path | None) -> int | None:
 
 
 def _on_file(
-    path: Path, plan: Plan, stack: ExitStack
+    path: Path, trials: Trials, stack: ExitStack
 ) -> tuple[dict[Call, FloatArray], Callable[[Call, FloatArray], None]]:
     """Return the finished calls, and what adds one more as a line of its own."""
-    header = {"seed": plan.seed, "runs": plan.runs, "at_once": plan.at_once}
+    header = {"seed": trials.seed, "runs": trials.runs, "at_once": trials.at_once}
     finished: dict[Call, FloatArray] = {}
     kept = [json.dumps(header)]
     if path.is_file():

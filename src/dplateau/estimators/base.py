@@ -44,7 +44,7 @@ from dplateau.estimators.disclosures import (
     progress_of,
     undeclared_rows,
 )
-from dplateau.estimators.inputs import Task, checked_rows
+from dplateau.estimators.inputs import Goal, checked_rows
 from dplateau.estimators.rows import RowMap
 from dplateau.estimators.stages import Stages, Watching, staged
 from dplateau.ground import checks
@@ -245,9 +245,9 @@ class PrivateLinearModel(BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         columns = columns_of(self.feature_bounds, data.width, names)
         unknown = () if columns is None else columns.unknown
-        task = self._task(data.targets)
+        goal = self._goal(data.targets)
         sought = len(unknown) + self._seeks_targets
-        chosen, stages = self._planned(slots, data, task, sought), None
+        chosen, stages = self._planned(slots, data, goal, sought), None
         if self.checkpoints is not None:
             chosen, stages = staged(chosen, self.checkpoints)
         for doubt in (*self._undeclared(), *chosen.doubts):
@@ -261,7 +261,7 @@ class PrivateLinearModel(BaseEstimator):
                 if columns is not None:
                     bounded = columns.bounded(low[: len(unknown)], high[: len(unknown)])
                     row_map = dataclasses.replace(row_map, columns=bounded)
-            training = data.training(row_map, task, slots, chosen, randomness)
+            training = data.training(row_map, goal, slots, chosen, randomness)
             bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
             row_map = dataclasses.replace(row_map, whitening=training.whitening, bend=bend)
             watching = None if stages is None else self._watching(stages, row_map)
@@ -399,7 +399,7 @@ class PrivateLinearModel(BaseEstimator):
         """Return rows and targets as arrays, or refuse them."""
 
     @abstractmethod
-    def _task(self, targets: Any) -> Task:
+    def _goal(self, targets: Any) -> Goal:
         """Return the loss and the targets that it takes."""
 
     @abstractmethod
@@ -449,7 +449,7 @@ class PrivateLinearModel(BaseEstimator):
             return min(DEFAULT_DELTA, 1.0 / slots)
         return checks.probability("delta", self.delta)
 
-    def _planned(self, slots: int, data: Data, task: Task, private_ranges: int) -> Plan:
+    def _planned(self, slots: int, data: Data, goal: Goal, private_ranges: int) -> Plan:
         """Return what to run; sizes and parameters are all that it depends on."""
         if isinstance(self.algorithm, Run) and self.algorithm.neighbors != self.neighbors:
             raise InvalidInput(
@@ -459,8 +459,8 @@ class PrivateLinearModel(BaseEstimator):
         return _plan(
             n=slots,
             d=data.width,
-            n_classes=task.n_classes,
-            loss=task.loss,
+            n_classes=goal.n_classes,
+            loss=goal.loss,
             epsilon=self.epsilon,
             delta=self._delta(slots),
             compute_budget=self.compute_budget,
@@ -468,7 +468,7 @@ class PrivateLinearModel(BaseEstimator):
             fit_intercept=bool(self.fit_intercept),
             neighbors=self.neighbors,
             private_ranges=private_ranges,
-            class_weight=task.class_weight,
+            class_weight=goal.class_weight,
             # Checked here: to the memory of plans True and 1 are the same.
             max_records_per_person=records_per_person(self.max_records_per_person, slots),
             algorithm="one_pass" if data.streams and self.algorithm == "auto" else self.algorithm,

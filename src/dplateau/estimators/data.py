@@ -41,7 +41,7 @@ from dplateau.engines.sources import (
     size_of,
 )
 from dplateau.errors import InvalidInput
-from dplateau.estimators.inputs import Task
+from dplateau.estimators.inputs import Goal
 from dplateau.estimators.rows import RowMap
 from dplateau.estimators.whitening import Whitening, bent, whitened_rows, whitening_of
 from dplateau.ground import checks
@@ -91,13 +91,13 @@ class ArrayData:
         return False
 
     def training(
-        self, row_map: RowMap, task: Task, slots: int, chosen: Plan, randomness: Randomness
+        self, row_map: RowMap, goal: Goal, slots: int, chosen: Plan, randomness: Randomness
     ) -> Training:
         """Return the mapped records, with rows of zeros for those that are absent."""
         mapped = row_map.training_rows(self.features, slots)
         rows, rounds = whitened_rows(mapped, chosen, randomness)
-        read = task.read(self.targets)
-        absent = np.full(slots - len(read), task.absent, dtype=read.dtype)
+        read = goal.read(self.targets)
+        absent = np.full(slots - len(read), goal.absent, dtype=read.dtype)
         return Training(rows, np.concatenate([read, absent]), rounds)
 
 
@@ -126,11 +126,11 @@ class SourceData:
         return reads_once(self.source) and self.scratch is None
 
     def training(
-        self, row_map: RowMap, task: Task, slots: int, chosen: Plan, randomness: Randomness
+        self, row_map: RowMap, goal: Goal, slots: int, chosen: Plan, randomness: Randomness
     ) -> Training:
         """Return the source with every row mapped when it is read, or from a scratch file."""
         del slots  # the run declares how many records there are
-        source: Source = Prepared(self.source, Mapped(row_map, task.read))
+        source: Source = Prepared(self.source, Mapped(row_map, goal.read))
         if self.scratch is not None:
             source = in_scratch_file(source, folder=None if self.scratch is True else self.scratch)
         rounds: list[Whitening] = []

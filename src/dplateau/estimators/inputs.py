@@ -196,7 +196,7 @@ COMPARED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class Goal:
     """What is learned: a loss (by name or itself) and how targets become what it takes.
 
     ``absent`` is a target that the loss accepts, for rows of zeros; ``class_weight`` has a number

@@ -30,8 +30,8 @@ from dplateau.estimators.disclosures import (
 )
 from dplateau.estimators.inputs import (
     ClassNumbers,
+    Goal,
     TargetRange,
-    Task,
     check_labels,
     checked_records,
     checked_rows,
@@ -160,7 +160,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             check_labels(targets)
         return features, targets
 
-    def _task(self, targets: Any) -> Task:
+    def _goal(self, targets: Any) -> Goal:
         declared = self.classes is not None
         if targets is None and not declared:
             raise InvalidInput(
@@ -172,7 +172,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         read = ClassNumbers(self.classes_)
         weights = class_weights(self.class_weight, self.classes_)
         self.decision_shift_ = self._shift(weights)
-        return Task(self._loss(count), count, read, 0.0 if count > 2 else 1.0, weights)
+        return Goal(self._loss(count), count, read, 0.0 if count > 2 else 1.0, weights)
 
     def _shift(self, weights: tuple[float, ...] | None) -> FloatArray | None:
         """Refuse priors: only log-odds can be moved by them."""
@@ -375,11 +375,11 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _validated(self, X: Any, y: Any) -> tuple[Any, Any]:
         return checked_records(self, X, y, numbers=True)
 
-    def _task(self, targets: Any) -> Task:
+    def _goal(self, targets: Any) -> Goal:
         if not self._seeks_targets:
-            return Task(self._loss(), 2, self.target_range.mapped, 0.0)
+            return Goal(self._loss(), 2, self.target_range.mapped, 0.0)
         # Asked for when targets are read: until then the bounds have been found.
-        return Task(self._loss(), 2, lambda given: self.target_range.mapped(given), 0.0)
+        return Goal(self._loss(), 2, lambda given: self.target_range.mapped(given), 0.0)
 
     @property
     def _seeks_targets(self) -> bool:
