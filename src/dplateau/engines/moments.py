@@ -142,11 +142,16 @@ def _symmetric_noise(p: int, randomness: Randomness) -> FloatArray:
     return noise
 
 
+def releases_sums(run: Run, steps: int) -> bool:
+    """Return whether what so many steps do is to add Gaussian noise to sums over all records."""
+    whole = isinstance(run.batches, FullBatch) and run.steps == steps and run.l2 == 0
+    plain = run.is_plain and run.domain is None and run.noise_kind == "gaussian"
+    return whole and plain and run.learning_rate == 1
+
+
 def _check_describes(run: Run, n: int, feature_norm: float) -> None:
     held = feature_norm**2
-    whole = isinstance(run.batches, FullBatch) and run.steps == 1 and run.l2 == 0
-    plain = run.is_plain and run.domain is None and run.noise_kind == "gaussian"
-    if not (whole and plain and run.n == n and run.learning_rate == 1):
+    if not releases_sums(run, 1) or run.n != n:
         raise InvalidInput(
             f"{run.kind} does not describe second moments of {n} rows: use moments_run(n={n}, ...)"
         )

@@ -22,9 +22,10 @@ import math
 
 import numpy as np
 
-from dplateau.algorithms import AllIterates, FullBatch, LossGeometry, NoisyGD, Run
+from dplateau.algorithms import AllIterates, LossGeometry, NoisyGD, Run
 from dplateau.algorithms.base import Neighbors
 from dplateau.algorithms.schedule import values_over
+from dplateau.engines.moments import releases_sums
 from dplateau.engines.randomness import Randomness
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
@@ -108,9 +109,7 @@ def _size(place: FloatArray) -> FloatArray:
 
 
 def _check_describes(run: Run, rows: int, columns: int) -> None:
-    whole = isinstance(run.batches, FullBatch) and run.steps == ROUNDS and run.l2 == 0
-    plain = run.is_plain and run.domain is None and run.noise_kind == "gaussian"
-    if not (whole and plain and run.learning_rate == 1 and isinstance(run.release, AllIterates)):
+    if not releases_sums(run, ROUNDS) or run.release != AllIterates():
         raise InvalidInput(f"{run.kind} does not describe a search for ranges: use ranges_run")
     if rows > run.n:
         raise InvalidInput(f"the run describes {run.n} records; there are more rows")

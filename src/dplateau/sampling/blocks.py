@@ -93,7 +93,7 @@ def step_law(run: Run, largest_batch: int | None = None) -> StepLaw:
     least = most = 1.0
     failure = 0.0
     if isinstance(run.batches, Poisson):
-        one_step = run.replace(steps=1) if _constant(run) else run
+        one_step = run if run.has_schedule else run.replace(steps=1)
         # Up to a convex smooth step that still contracts, a larger cap is free; never otherwise.
         capped = batch_cap if loss.convex else tail_cap
         cap = capped(one_step, _RARE) if largest_batch is None else cap_of(one_step, largest_batch)
@@ -156,7 +156,7 @@ def _check_batches(run: Run) -> None:
                     "mixing of Poisson batches needs records that join with probability "
                     "batch_size / n at every step; yours have another sampling rate"
                 )
-            if not _constant(run):
+            if run.has_schedule:
                 raise NotApplicable(
                     "mixing of Poisson batches needs equal steps; yours has a schedule"
                 )
@@ -166,10 +166,6 @@ def _check_batches(run: Run) -> None:
             )
         case _ as unknown:
             refuse_batches(unknown)
-
-
-def _constant(run: Run) -> bool:
-    return not isinstance(run.learning_rate, Schedule) and not isinstance(run.noise.value, Schedule)
 
 
 def _stretches(run: Run) -> Iterator[tuple[float, float, int]]:

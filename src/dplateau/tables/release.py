@@ -274,18 +274,12 @@ def fit_table(
     """
     from dplateau.estimators.scoring import NoisyScore
 
-    kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
-    kind = checks.choice("model", model or kinds[0], kinds)
     by_class = {
         "class_weight": class_weight,
         "class_prior": class_prior,
         "decision_prior": decision_prior,
     }
-    stated = [name for name, value in by_class.items() if value is not None]
-    if stated and kinds is REGRESSORS:
-        raise InvalidInput(
-            f"{stated[0]} is for classes, but {schema.target.column!r} is a number; leave it out"
-        )
+    kind = _kind_of(model, schema, by_class)
     rest: Table | TableFiles = table
     test: Table | TableFiles | None = None
     if evaluate_epsilon is not None:
@@ -340,6 +334,18 @@ def fit_table(
         else tuple(released_model(kind, schema, one) for one in estimator.staged_models()),
         public_scores=() if public_validation is None else tuple(estimator.validation_scores_),
     )
+
+
+def _kind_of(model: str | None, schema: Schema, by_class: Mapping[str, object]) -> str:
+    """Return the kind of model for the schema's target; refuse what belongs to another kind."""
+    kinds = CLASSIFIERS if schema.target.bounds is None else REGRESSORS
+    kind = checks.choice("model", model or kinds[0], kinds)
+    stated = [name for name, value in by_class.items() if value is not None]
+    if stated and kinds is REGRESSORS:
+        raise InvalidInput(
+            f"{stated[0]} is for classes, but {schema.target.column!r} is a number; leave it out"
+        )
+    return kind
 
 
 def _fitted(

@@ -436,6 +436,6 @@ def equal_steps(run: Run) -> bool:
 
     Schedules change them, and so does a shorter last batch if records add curvature.
     """
-    if isinstance(run.learning_rate, Schedule) or isinstance(run.noise.value, Schedule):
+    if run.has_schedule:
         return False
     return loss_of(run).strong_convexity == 0 or smallest_batch(run) == int(run.batch_size)
