@@ -19,13 +19,17 @@ from falsify import attack
 from laws import test_laws as laws
 from losses import test_constants as constants
 
-TEXT = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def section_of(heading: str) -> str:
+    return TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
 
 
 def code_of(heading: str) -> dict[str, Any]:
     """Run the code block under a heading and return what it defines."""
-    section = TEXT.split(f"## {heading}\n")[1].split("\n## ")[0]
-    (block,) = re.findall(r"^ *```python\n(.*?)^ *```", section, flags=re.S | re.M)
+    (block,) = re.findall(r"^ *```python\n(.*?)^ *```", section_of(heading), flags=re.S | re.M)
     names: dict[str, Any] = {}
     exec(compile(textwrap.dedent(block), "CONTRIBUTING.md", "exec"), names)
     return names
@@ -88,3 +92,25 @@ def test_the_loss_has_the_constants_it_declares_and_trains() -> None:
     features = np.linspace(-1.0, 1.0, 40)[:, None]
     weights = train(run, loss, features, 0.7 * features[:, 0], feature_norm=1.0)
     assert weights == pytest.approx([0.7], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("heading", "refusal"),
+    [
+        ("How to add a kind of batches", "refuse_batches("),
+        ("How to add a release", "refuse_release("),
+    ],
+)
+def test_the_recipe_names_every_file_that_refuses_an_unknown_kind(
+    heading: str, refusal: str
+) -> None:
+    package = ROOT / "src" / "dplateau"
+    asked = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if refusal in path.read_text(encoding="utf-8")
+    }
+    named = set(re.findall(r"`(\w+/\w+\.py)`", section_of(heading)))
+    assert len(asked) > 5
+    assert asked <= named
+    assert all((package / name).is_file() or (ROOT / name).is_file() for name in named)
