@@ -358,12 +358,13 @@ def test_workers_and_an_interrupt(tmp_path: Path) -> None:
         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},
         start_new_session=True,
     )
-    for _ in range(600):
+    # However slow the machine is, it comes to its second setting.
+    while running.poll() is None:
         if path.exists() and path.read_text(encoding="utf-8").count("\n") >= 2:
             break
         time.sleep(0.1)
     os.killpg(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate()
     assert running.returncode == 130, err
     assert "stopped early" in out
     assert "Traceback" not in err
