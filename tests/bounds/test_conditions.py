@@ -29,6 +29,10 @@ CYCLES = CyclicSGD(
 SCHEDULED = FULL.replace(learning_rate=[0.5, 0.5, 0.4, 0.4])
 
 # A condition, a run that meets it, one that does not, and how the refusal begins.
+# A run that no constructor would make: what leaves of it nobody knows.
+LEAKING = FULL.replace()
+object.__setattr__(LEAKING, "release", object())
+
 CASES: list[tuple[Condition, Run, Run, str]] = [
     (ask.HiddenIterates(), FULL, FULL.replace(release="all"), "needs hidden iterates (release="),
     (ask.HiddenIterates(), FULL, ONE_PASS, "is about release='last'; yours is 'random_stop'"),
@@ -47,6 +51,7 @@ CASES: list[tuple[Condition, Run, Run, str]] = [
         NoisySGD(batch_size=2, sampling_rate=[0.1, 0.1, 0.2, 0.2], **SGD),
         "needs the same learning rate, noise and sampling rate at every step",
     ),
+    (ask.AnyIterates(), FULL, LEAKING, "nothing is known here about a release of the kind object"),
     (ask.ConstantSteps(), FULL, SCHEDULED, "needs the same learning rate and noise at every step"),
     (
         ask.GaussianNoise("this covers it"),
