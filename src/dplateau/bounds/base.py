@@ -50,6 +50,10 @@ class Assumption:
     text: str
     status: Literal["checked", "by construction", "declared"]
 
+    def to_dict(self) -> dict[str, str]:
+        """Return JSON-ready data."""
+        return {"text": self.text, "status": self.status}
+
 
 class Bound(ABC):
     """One theorem. Adding a subclass to the registry makes it join every law and attack.

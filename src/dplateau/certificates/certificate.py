@@ -211,7 +211,7 @@ class Certificate(Claimed):
             "bound": self.bound,
             "run": self.run.to_dict(),
             "witness": dict(self.witness),
-            "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
+            "assumptions": [a.to_dict() for a in self.assumptions],
             "citation": self.theorem.citation.short(),
         }
 

@@ -317,7 +317,7 @@ class Composition(Claimed):
         return whole
 
     def _stated_assumptions(self) -> list[dict[str, str]]:
-        return [{"text": a.text, "status": a.status} for a in self.assumptions]
+        return [a.to_dict() for a in self.assumptions]
 
     def __str__(self) -> str:
         """Show the claim in one line and the parts below it, one line each."""

@@ -190,7 +190,7 @@ def _as_dict(answer: Answer) -> dict[str, Any]:
         "lower_bound": answer.least,
         "no_lower_bound": answer.no_least,
         "warnings": list(answer.doubts),
-        "assumptions": [{"text": a.text, "status": a.status} for a in certificate.assumptions],
+        "assumptions": [a.to_dict() for a in certificate.assumptions],
         "certificate": certificate.to_dict(),
     }
 

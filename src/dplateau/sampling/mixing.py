@@ -84,7 +84,7 @@ class MixingCertificate(Shown, Sealed):
             "claim": {"total_variation": self.claimed_tv, "steps": self.steps},
             "run": self.run.to_dict(),
             "witness": dict(self.witness),
-            "assumptions": [{"text": a.text, "status": a.status} for a in self.assumptions],
+            "assumptions": [a.to_dict() for a in self.assumptions],
             "citation": "; ".join(citation.short() for citation in CITATIONS),
         }
 
