@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -29,7 +29,7 @@ from dplateau.cli import main
 from dplateau.engines import Prepared, Ray, SeededRandomness, Source, TableSource, scaled, train
 from dplateau.engines.cluster import Workers, WorkersLost, cluster_moments
 from dplateau.engines.moments import moments_run, noisy_moments
-from dplateau.errors import InvalidInput
+from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.estimators import PrivateLogisticRegression
 from dplateau.losses import Logistic
 from dplateau.tables import load_model
@@ -212,6 +212,25 @@ class Slow:
 def test_a_worker_that_does_not_answer_ends_the_run(source: Source, calm: Any) -> None:
     with pytest.raises(WorkersLost, match="did not answer within 3 s; nothing was released"):
         weights(FULL, Prepared(source, Slow()), Ray(workers=1, patience=3.0))
+
+
+def test_an_address_where_nobody_listens_is_refused(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(InvalidInput, match=r"no Ray cluster answers at 127.0.0.1:1: Connection"):
+        weights(FULL, source, Ray(address="127.0.0.1:1"))
+
+
+def test_sums_that_no_message_holds_are_refused(source: Source) -> None:
+    asked: dict[str, Any] = {"feature_norm": 1.0, "engine": Ray(workers=1)}
+    wide = [f"x{j % D}" for j in range(1025)]
+    run = moments_run(
+        n=N, noise_multiplier=1.0, feature_norm=1.0, neighbors="add_remove", group_size=1
+    )
+    table = TableSource(cast(Any, source).source.data, wide, "sign")
+    with pytest.raises(NotApplicable, match=r"1050625; whitening='never' does without"):
+        cluster_moments(run, table, randomness=SeededRandomness(1), **asked)
 
 
 def test_refusals_of_workers_arrive_in_words(folder: Path, calm: Any) -> None:

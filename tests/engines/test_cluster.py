@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,10 @@ from dplateau.engines.cluster import (
     shard_key,
     shards_of,
 )
-from dplateau.engines.randomness import Keystream
-from dplateau.engines.records import ALL, ArrayRecords, Terms
+from dplateau.engines.randomness import Keystream, binomial_thresholds
+from dplateau.engines.records import ALL, ArrayRecords, Terms, joined
 from dplateau.errors import InvalidInput, MissingExtra, NotApplicable
+from dplateau.ground.types import IntArray
 from dplateau.losses import Logistic
 
 N, D = 900, 3
@@ -89,6 +90,10 @@ def totals(shards: list[Shard], run: Run, workers: int, steps: range, in_memory:
     return np.array(found)
 
 
+def batch(key: bytes, shard: Shard, step: int, rate: float) -> IntArray:
+    return poisson_batch(key, shard, step, binomial_thresholds(shard.n, rate))
+
+
 def test_sums_are_those_of_one_machine_whatever_the_workers(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +109,7 @@ def test_sums_are_those_of_one_machine_whatever_the_workers(
     firsts = zip((0, 200, 400, 500), shards, strict=True)
     keyed = [(first, shard_key(KEY, shard.number), shard) for first, shard in firsts]
     batches = [
-        np.concatenate([first + poisson_batch(key, one, step, 0.1) for first, key, one in keyed])
+        np.concatenate([first + batch(key, one, step, 0.1) for first, key, one in keyed])
         for step in range(6)
     ]
     drawn = [here.units(np.full(D, 0.1 * step), rows) for step, rows in enumerate(batches)]
@@ -120,8 +125,7 @@ def test_batches_are_poisson_and_independent_over_steps_and_shards() -> None:
     for number in range(2):
         for step in range(steps):
             key = shard_key(KEY, number)
-            rows = poisson_batch(key, Shard(number, n, list), step, q)  # type: ignore[arg-type]
-            drawn[number, step, rows] = 1
+            drawn[number, step, batch(key, Shard(number, n, list), step, q)] = 1  # type: ignore[arg-type]
     sizes = np.bincount(drawn.sum(axis=2).astype(int).ravel(), minlength=n + 1)
     law = stats.binom.pmf(np.arange(n + 1), n, q) * 2 * steps
     kept = law > 5
@@ -131,6 +135,45 @@ def test_batches_are_poisson_and_independent_over_steps_and_shards() -> None:
     room = 5 * q * (1 - q) / np.sqrt(steps * n)
     assert abs(np.mean(centered[0] * centered[1])) < room
     assert abs(np.mean(centered[:, 1:] * centered[:, :-1])) < room
+
+
+def test_files_are_opened_at_their_turn_and_share_the_room_of_a_chunk(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many shards in a worker take the memory of one."""
+    monkeypatch.setattr("dplateau.engines.cluster.SHARD_BYTES", 5000)
+    monkeypatch.setattr("dplateau.engines.records.CHUNK_BYTES", 800 * X[0].nbytes)
+    terms = Terms(LOSS, 1.0, None)
+    job = Gradients(SAMPLED, terms, terms.ruler(N, D), in_memory=False)
+    shards = shards_of(source(files))
+    worker = Worker(1)
+    assert worker.hold(shards, job) is None
+    shares = [cast(Any, share) for share in worker.shares.values()]
+    assert not any("records" in vars(share) for share in shares)
+    collected: list[int] = []
+    monkeypatch.setattr(
+        "dplateau.engines.records.joined",
+        lambda parts: collected.append(sum(len(y) for _, y in parts)) or joined(parts),
+    )
+    keys = {i: shard_key(KEY, i) for i in worker.shares}
+    assert worker.total(keys, 0, (D,), np.zeros(D))[0] is None
+    assert len(collected) == len(shards) == 4
+    assert 60 < max(collected) <= 800 // 4
+    assert all(share.records._here is None for share in shares)
+
+
+def test_what_names_no_cluster_is_refused() -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"address": "ray://a:1"}, "must be 'host:port'"),
+        ({"address": "nowhere"}, "must be 'host:port' of a Ray cluster, or 'auto'; got 'nowhere'"),
+        ({"address": 3}, "got 3"),
+        ({"workers": 0}, "workers must be at least 1"),
+        ({"workers": 1.5}, "workers must be a whole number"),
+        ({"patience": -1}, "patience must be finite and above 0"),
+    ]
+    for asked, message in refused:
+        with pytest.raises(InvalidInput, match=message):
+            Ray(**asked)
 
 
 def test_shards_have_keys_of_their_own() -> None:
@@ -181,7 +224,7 @@ def test_workers_say_what_is_wrong_and_show_nothing(files: Path) -> None:
     (shard, *_) = shards_of(TableSource(files, [*NAMES, "sign"], "sign"))
     assert "longer than feature_norm" in str(Worker(1).hold([shard], job))
     (files / "a.parquet").unlink()
-    assert "no Parquet file" in str(Worker(1).hold([shard], job))
+    assert "there is no such file" in str(Worker(1).hold([shard], job))
     assert Worker(1).total({0: KEY}, 0, (D,), np.zeros(D))[0] == "a worker failed (KeyError)"
 
 

@@ -34,7 +34,7 @@ from dplateau.engines import (
     train,
 )
 from dplateau.engines.cluster import shards_of
-from dplateau.engines.sources import chunks_of, parts_of, size_of
+from dplateau.engines.sources import _append, chunks_of, parts_of, size_of
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Logistic, Loss, Softmax
@@ -47,17 +47,6 @@ SIGNS = RNG.choice(np.array([-1, 1], dtype=np.int8), N)
 NAMES = [f"x{j}" for j in range(D)]
 LOSS = Logistic()
 BY_ROWS = ("mapped", "chunks", "lists", "scaled", "scratch")
-
-
-class NoiseApart(SeededRandomness):
-    """Noise from a stream of its own, so that batches may be drawn ahead of it or not."""
-
-    def __init__(self) -> None:
-        super().__init__(5)
-        self.other = SeededRandomness(6)
-
-    def gaussian(self, count: int) -> FloatArray:
-        return self.other.gaussian(count)
 
 
 def runs(loss: Loss = LOSS, n: int = N) -> list[Run]:
@@ -76,7 +65,7 @@ def runs(loss: Loss = LOSS, n: int = N) -> list[Run]:
 
 
 def weights(run: Run, source: Any, targets: Any = None, loss: Loss = LOSS) -> FloatArray:
-    return train(run, loss, source, targets, feature_norm=1.0, randomness=NoiseApart())
+    return train(run, loss, source, targets, feature_norm=1.0, randomness=SeededRandomness(5))
 
 
 def table(rows: Any = X) -> Any:
@@ -141,7 +130,7 @@ def test_columns_are_clipped_as_rows_are() -> None:
         run = runs()[0].replace(loss=loss.geometry(1.0, clip))
         asked: dict[str, Any] = {"feature_norm": 1.0, "clip": clip}
         by_row, by_column = (
-            train(run, loss, *given, randomness=NoiseApart(), **asked)
+            train(run, loss, *given, randomness=SeededRandomness(5), **asked)
             for given in ((rows, SIGNS), (TableSource(table(rows), NAMES, "sign"),))
         )
         assert np.allclose(by_row, by_column, rtol=1e-5)
@@ -341,9 +330,35 @@ def test_sources_that_cannot_be_read_are_refused(source: Source, message: str) -
     assert not re.search("Alice", str(caught.value))
 
 
+def test_files_that_change_or_break_end_a_run(tmp_path: Path) -> None:
+    sizes = itertools.chain([N, N], itertools.repeat(N - 1))
+
+    class Shrinking:
+        def __iter__(self) -> Iterator[tuple[Any, Any]]:
+            n = next(sizes)
+            return iter([(X[:n], SIGNS[:n])])
+
+    with pytest.raises(InvalidInput, match=r"501 records on one pass and 500 on the next"):
+        weights(runs()[0], ChunkSource(Shrinking(), at_most=True))
+    place = tmp_path / "one.parquet"
+    parquet.write_table(table(), place, compression="none", use_dictionary=False)
+    broken = bytearray(place.read_bytes())
+    broken[4:900] = bytes(896)
+    place.write_bytes(broken)
+    with pytest.raises(InvalidInput, match=r"one.parquet: damaged, or changed meanwhile"):
+        weights(runs()[0], TableSource(place, NAMES, "sign"))
+
+
 def test_a_scratch_file_takes_one_kind_of_dense_rows() -> None:
     with pytest.raises(InvalidInput, match="dense rows"):
         in_scratch_file(ChunkSource([(sparse.csr_array(X), SIGNS)]))
+    with pytest.raises(InvalidInput, match="holds numbers; encode texts"):
+        in_scratch_file(ChunkSource([(X, SIGNS.astype(object))]))
+    with (
+        open("/dev/full", "wb") as full,
+        pytest.raises(InvalidInput, match=r"cannot write a scratch file \(.*full\)"),
+    ):
+        _append(X, full)
     with pytest.raises(InvalidInput, match="got 2 kinds"):
         in_scratch_file(ChunkSource([(X, SIGNS), (X.astype(float), SIGNS)]))
 
@@ -383,9 +398,9 @@ def test_a_part_trains_the_model_of_its_rows() -> None:
     places = np.concatenate([chunk.places for chunk in chunks_of(rest)])
     assert size_of(rest) == len(places)
     for run in runs(n=len(places)):
-        found = train(run, LOSS, rest, feature_norm=1.0, randomness=NoiseApart())
+        found = train(run, LOSS, rest, feature_norm=1.0, randomness=SeededRandomness(5))
         rows, signs = X[places], SIGNS[places]
-        expected = train(run, LOSS, rows, signs, feature_norm=1.0, randomness=NoiseApart())
+        expected = train(run, LOSS, rows, signs, feature_norm=1.0, randomness=SeededRandomness(5))
         assert np.array_equal(found, expected)
     with pytest.raises(InvalidInput, match="two parts of it need two passes"):
         hold_out(ChunkSource(iter([(X, SIGNS)])))

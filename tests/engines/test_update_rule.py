@@ -77,6 +77,9 @@ class Recorded(SeededRandomness):
         self.orders: list[IntArray] = []
         self.stops: list[int] = []
 
+    def for_batches(self) -> Recorded:
+        return self  # one record of all
+
     def gaussian(self, count: int) -> FloatArray:
         self.noise.append(super().gaussian(count))
         return self.noise[-1]
@@ -282,17 +285,6 @@ def test_long_runs_agree_on_many_rows_and_threads() -> None:
         assert np.allclose(found, w, rtol=1e-9, atol=5e-10)
 
 
-class NoiseApart(SeededRandomness):
-    """Noise from a stream of its own, so that batches may be drawn ahead of it or not."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.other = SeededRandomness(seed + 1)
-
-    def gaussian(self, count: int) -> FloatArray:
-        return self.other.gaussian(count)
-
-
 class Pieces:
     """Chunks of uneven length, dense and sparse by turns."""
 
@@ -330,7 +322,7 @@ def test_every_form_of_features_gives_the_same_weights(
     for run in runs(declared(loss, clip), None):
 
         def weights(rows: Any, with_targets: Any = targets, run: Run = run) -> FloatArray:
-            source = NoiseApart(6)
+            source = SeededRandomness(6)
             return train(
                 run, loss, rows, with_targets, feature_norm=NORM, clip=clip, randomness=source
             )

@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 from scipy import sparse
 from sklearn.base import clone
 
-from dplateau.algorithms import OnePass
-from dplateau.engines import ArraySource, ChunkSource, TableSource
+from dplateau.algorithms import OnePass, Poisson
+from dplateau.engines import ArraySource, ChunkSource, Prepared, TableSource
 from dplateau.errors import InvalidInput, PrivacyLeakWarning
 from dplateau.estimators import PrivateLogisticRegression, PrivateRidge
 
@@ -31,7 +33,6 @@ NAMES = [f"x{j}" for j in range(D)]
 def fitted(*data: Any, kind: Any = PrivateLogisticRegression, **options: Any) -> Any:
     if kind is PrivateLogisticRegression:
         options = {"classes": ["no", "yes"]} | options
-    # Full batches: those that are drawn ahead take the seed's words in another order.
     options = {"algorithm": "momentum", "compute_budget": 60} | options
     model = kind(feature_bounds=(0, 10), random_state=3, **options)
     with warnings.catch_warnings():
@@ -71,6 +72,8 @@ def test_every_source_gives_the_model_of_arrays(
         "files": fitted(sorted(folder.iterdir()), "y", scratch=True),
         "dataset": fitted(dataset.dataset(folder), "y"),
         "source": fitted(TableSource(table(), NAMES, "y")),
+        "record batch": fitted(table().to_batches()[0], "y"),
+        "chunks of frames": fitted([(pl.DataFrame(X, NAMES), pl.Series(Y))], n_public=N),
         "chunks": fitted(pieces(), n_public=N),
         "stream, kept in a scratch file": fitted(iter(pieces()), n_public=N, scratch=tmp_path),
     }
@@ -83,7 +86,12 @@ def test_every_source_gives_the_model_of_arrays(
     for model in (fitted(str(folder), "y", **whitened), fitted(X, Y, scratch=True, **whitened)):
         assert model.plan_.run == turned.plan_.run
         assert np.allclose(model.coef_, turned.coef_, rtol=1e-4)
-    assert list(found["folder"].feature_names_in_) == NAMES
+    sampled = fitted(X, Y, algorithm="sgd")
+    assert isinstance(sampled.plan_.run.batches, Poisson)
+    assert np.array_equal(fitted(pieces(), algorithm="sgd", n_public=N).coef_, sampled.coef_)
+    framed = fitted(pd.DataFrame(X, columns=NAMES), Y, scratch=True)
+    for named in (framed, found["folder"]):
+        assert list(named.feature_names_in_) == NAMES
     assert list(tmp_path.glob("dplateau-*")) == []
 
 
@@ -125,6 +133,13 @@ def test_a_stream_gets_a_plan_of_one_pass() -> None:
     model = fitted(stream(), n_public=N, algorithm="auto")
     assert isinstance(model.plan_.run.batches, OnePass)
     assert read == list(range(len(pieces())))
+    # Nothing is lost of a stream that is looked into first, whatever it is wrapped in.
+    as_is = Prepared(ChunkSource(stream()), lambda rows, labels: (rows, labels))
+    batches = table().to_batches(max_chunksize=900)
+    reader = pa.RecordBatchReader.from_batches(table().schema, batches)
+    for other in ((as_is,), (reader, "y")):
+        found = fitted(*other, n_public=N, algorithm="auto")
+        assert np.allclose(found.coef_, model.coef_, rtol=1e-5)
     assert model.plan_.certificate.claimed_epsilon <= 1.0
     assert model.plan_.certificate.verify().ok
     assert np.mean(model.predict(X) == Y) > 0.9
@@ -162,7 +177,11 @@ def test_a_failed_pass_leaves_no_model() -> None:
         ((X, "y"), {}, "X must be a table then: Parquet files"),
         ((table(), "z"), {}, "there is no column 'z'"),
         ((ChunkSource([]),), {"n_public": N}, "no records at all"),
-        ((table(), "x0"), {"classes": [0, 1]}, "column 'y' holds string, not numbers"),
+        ((table(), "x0"), {"classes": [0, 1]}, "column 'y' holds string, not numbers; leave it"),
+        ((pa.table([X[:, 0], X[:, 1], Y], ["a", "a", "y"]), "y"), {}, "several columns 'a'"),
+        (([(X, Y), (X[:, :2], Y)],), {"n_public": 2 * N}, "got 3 and then 2"),
+        ((X, Y), {"scratch": "/no/such/folder"}, "scratch file in /no/such/folder: No such file"),
+        (("/no/such.parquet", "y"), {}, r"cannot read /no/such.parquet: there is no such file"),
     ],
 )
 def test_what_cannot_be_read_is_refused(

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
@@ -49,7 +50,7 @@ from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Poisson, 
 from dplateau.engines import records as local
 from dplateau.engines.arrow import RowGroups, row_groups
 from dplateau.engines.moments import moment_units, with_noise
-from dplateau.engines.randomness import Keystream, Randomness
+from dplateau.engines.randomness import Keystream, Randomness, binomial_thresholds
 from dplateau.engines.records import ALL, ArrayRecords, Records, SourceRecords, Sum, Terms
 from dplateau.engines.rows import blocks
 from dplateau.engines.ruler import Ruler
@@ -76,6 +77,8 @@ PIECE, MOST = 1 << 13, 1 << 20
 SHARD_BYTES = 1 << 28
 # Reloads of one shard after deaths before the run gives up.
 MOST_LOADS = 5
+# How long an address may take to answer at all.
+ANSWER_SECONDS = 10.0
 
 
 class WorkersLost(InvalidInput):
@@ -89,8 +92,9 @@ class Ray:
     Parameters
     ----------
     address
-        Of a cluster that runs already; None starts one on this machine for the time of a call,
-        unless this process is connected to one. Files must have the same paths on every machine.
+        Of a cluster that runs already, "host:port", or "auto" for the one on this machine; None
+        starts one here for the time of a call, unless this process is connected to one. Files must
+        have the same paths on every machine.
     workers
         How many processes hold shards; None: one for every processor of the cluster.
     in_memory
@@ -103,6 +107,13 @@ class Ray:
     workers: int | None = None
     in_memory: bool = True
     patience: float = 600.0
+
+    def __post_init__(self) -> None:
+        """Refuse what names no cluster, or no number of workers or seconds."""
+        _host_of(self.address)
+        if self.workers is not None:
+            checks.put(self, "workers", checks.whole("workers", self.workers))
+        checks.put(self, "patience", checks.positive("patience", self.patience))
 
 
 def engine_of(engine: object) -> Ray | None:
@@ -241,8 +252,8 @@ def _row_group_runs(data: Any) -> Iterator[tuple[RowGroups, int]]:
 class Job(Protocol):
     """What is to be summed; it opens shards in the worker that holds them."""
 
-    def open(self, shard: Shard) -> Share:
-        """Return the part of the sum that a shard contributes."""
+    def open(self, shard: Shard, among: int) -> Share:
+        """Return the part of the sum that a shard contributes, one among so many in a worker."""
 
 
 class Share(Protocol):
@@ -261,15 +272,18 @@ class Gradients:
     ruler: Ruler
     in_memory: bool
 
-    def open(self, shard: Shard) -> Share:
+    def open(self, shard: Shard, among: int) -> Share:
         """Return the shard's records with their batches."""
-        source = shard.load()
-        if not self.in_memory:
-            return _GradientShare(
-                self.run, SourceRecords(source, self.terms, shard.n, ruler=self.ruler), shard
-            )
-        held = ArrayRecords(*_in_memory(source, shard.n), self.terms, ruler=self.ruler)
-        return _GradientShare(self.run, held, shard)
+        if self.in_memory:
+            rows, targets = _in_memory(shard.load(), shard.n)
+            held = ArrayRecords(rows, targets, self.terms, ruler=self.ruler)
+            return _GradientShare(self.run, lambda: held, shard)
+
+        def read() -> Records:
+            source = shard.load()
+            return SourceRecords(source, self.terms, shard.n, ruler=self.ruler, among=among)
+
+        return _GradientShare(self.run, read, shard)
 
 
 @dataclass(frozen=True)
@@ -278,14 +292,15 @@ class Moments:
 
     feature_norm: float
 
-    def open(self, shard: Shard) -> Share:
+    def open(self, shard: Shard, among: int) -> Share:
         """Return the shard; its rows are read when they are asked for."""
+        del among
         return _MomentShare(self.feature_norm, shard)
 
 
 class _GradientShare:
-    def __init__(self, run: Run, records: Records, shard: Shard) -> None:
-        self.run, self.records, self.shard = run, records, shard
+    def __init__(self, run: Run, opened: Callable[[], Records], shard: Shard) -> None:
+        self.run, self.opened, self.shard = run, opened, shard
         self.next_step = -1
         self.sums: Iterator[Sum] = iter(())
 
@@ -297,11 +312,20 @@ class _GradientShare:
         return next(self.sums)(weights)
 
     def _batches(self, key: bytes, first: int) -> Iterator[Rows]:
+        if not isinstance(self.run.batches, Poisson):
+            yield from itertools.repeat(ALL)
+        rate, thresholds = None, list[int]()
         for step in range(first, self.run.steps):
-            if isinstance(self.run.batches, Poisson):
-                yield poisson_batch(key, self.shard, step, self.rates[step])
-            else:
-                yield ALL
+            if rate != self.rates[step]:
+                # Kept here: a worker may have shards of more sizes than are remembered there.
+                rate = float(self.rates[step])
+                thresholds = binomial_thresholds(self.shard.n, rate)
+            yield poisson_batch(key, self.shard, step, thresholds)
+
+    @cached_property
+    def records(self) -> Records:
+        """Return the records; those of files hold a chunk as soon as they are opened."""
+        return self.opened()
 
     @cached_property
     def rates(self) -> FloatArray:
@@ -325,10 +349,13 @@ def shard_key(key: bytes, number: int) -> bytes:
     return Keystream(key, number, 0).words(4).tobytes() if key else b""
 
 
-def poisson_batch(key: bytes, shard: Shard, step: int, rate: float) -> IntArray:
-    """Return which records are in the batch of a step, by the shard's key: always the same ones."""
+def poisson_batch(key: bytes, shard: Shard, step: int, thresholds: list[int]) -> IntArray:
+    """Return which records are in the batch of a step, by the shard's key: always the same ones.
+
+    ``thresholds`` are those of the law of its size (see ``binomial_thresholds``).
+    """
     coins = Keystream(key, shard.number, step)
-    return coins.poisson_subsets(shard.n, float(rate), 1)[0]
+    return coins.subsets(shard.n, coins.binomials_by(thresholds, 1))[0]
 
 
 def _parts(source: Source, n: int) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
@@ -371,7 +398,7 @@ class Worker:
 
         def load() -> None:
             for shard in shards:
-                self.shares[shard.number] = job.open(shard)
+                self.shares[shard.number] = job.open(shard, len(shards))
 
         return _trouble(load)
 
@@ -429,11 +456,6 @@ class Workers:
 
     def total(self, key: bytes, step: int, weights: FloatArray) -> IntArray:
         """Return the sum over all shards, asking again for those of workers that died."""
-        if weights.size > MOST:
-            raise NotApplicable(
-                f"engine='ray' sends at most {MOST} numbers in a message; this sum has "
-                f"{weights.size}"
-            )
         pieces = _pieces(np.asarray(weights, dtype=np.float64))
         total = np.zeros(weights.size, dtype=np.int64)
         missing = set(self.shards)
@@ -469,18 +491,24 @@ class Workers:
         ray = self.ray
         if ray.is_initialized():
             return
+        address = self.engine.address
+        _check_answers(address, min(self.engine.patience, ANSWER_SECONDS))
         # No dashboard, no statistics, no lines of workers, no objects on disk.
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        if self.engine.address is None:
+        if address is None:
             quiet |= {
                 "include_dashboard": False,
                 "num_cpus": self.engine.workers or local.processors(),
                 "object_store_memory": 80 << 20,
                 "_system_config": {"automatic_object_spilling_enabled": False},
             }
-        ray.init(address=self.engine.address or "local", **quiet)
         self._closing.callback(ray.shutdown)
+        try:
+            ray.init(address=address or "local", **quiet)
+        except Exception as error:
+            where = "start on this machine" if address is None else f"be reached at {address}"
+            raise InvalidInput(f"a Ray cluster cannot {where}: {type(error).__name__}") from None
 
     def _place(self) -> None:
         """Have workers load the shards that none of them holds, the least busy first."""
@@ -503,8 +531,8 @@ class Workers:
         self.loads[number] += 1
         if self.loads[number] > MOST_LOADS:
             raise WorkersLost(
-                f"workers died {MOST_LOADS} times with the same shard (out of memory?); nothing "
-                "was released"
+                f"workers died {MOST_LOADS} times with the same shard (out of memory? dplateau not "
+                "installed where they run?); nothing was released"
             )
 
     def _start(self) -> None:
@@ -528,15 +556,64 @@ class Workers:
             raise WorkersLost(
                 f"a worker did not answer within {self.engine.patience:g} s; nothing was released"
             ) from None
-        except (errors.RayActorError, errors.WorkerCrashedError, errors.NodeDiedError):
+        except _deaths(errors):
             # Also one that cannot be reached: it must not answer later, beside who takes its place.
             with suppress(Exception):
                 self.ray.kill(worker)
             self.placed.pop(worker, None)
             return None
+        except errors.RayError as error:
+            # What Ray says may be long, and is not ours.
+            raise WorkersLost(
+                f"a worker could not be asked ({type(error).__name__}); nothing was released"
+            ) from None
         if answer[0] is not None:
             raise InvalidInput(str(answer[0]))
         return answer
+
+
+def _deaths(errors: Any) -> tuple[type[Exception], ...]:
+    """Return what Ray raises where a worker is gone, for whatever reason."""
+    return (
+        errors.RayActorError,
+        errors.WorkerCrashedError,
+        errors.NodeDiedError,
+        errors.OutOfMemoryError,
+    )
+
+
+def _host_of(address: object) -> tuple[str, int] | None:
+    """Return host and port of an address; None for a cluster on this machine."""
+    if address is None or address == "auto":
+        return None
+    host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+    # A client's connection (ray://) would pass weights and sums through one process more.
+    if not host or "/" in host or not port.isdecimal():
+        raise InvalidInput(
+            f"address must be 'host:port' of a Ray cluster, or 'auto'; got {address!r}"
+        )
+    return host.strip("[]"), int(port)
+
+
+def _check_answers(address: str | None, seconds: float) -> None:
+    """Refuse an address where nobody listens: Ray itself would try for minutes."""
+    place = _host_of(address)
+    if place is None:
+        return
+    try:
+        socket.create_connection(place, timeout=seconds).close()
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise InvalidInput(f"no Ray cluster answers at {address}: {why}") from None
+
+
+def _check_message(numbers: int, instead: str) -> None:
+    """Refuse sums that would not travel as messages, before any worker is started."""
+    if numbers > MOST:
+        raise NotApplicable(
+            f"engine='ray' sends at most {MOST} numbers in a message, and a sum here has "
+            f"{numbers}; {instead}"
+        )
 
 
 def _ray() -> Any:
@@ -560,6 +637,9 @@ class ClusterRecords(Records):
         _check_count(source, shards, run.n)
         _, (row, _) = opened(source)
         self.n_features = int(row.shape[1])
+        _check_message(
+            self.n_features * terms.loss.n_outputs, "without engine= this process reads the files"
+        )
         self.ruler = terms.ruler(run.n, self.n_features)
         self.key = randomness.words(4).tobytes()
         job = Gradients(run, terms, self.ruler, engine.in_memory)
@@ -589,9 +669,11 @@ def cluster_moments(
     shards = shards_of(source)
     _check_count(source, shards, run.n)
     _, (row, _) = opened(source)
+    shape = (row.shape[1],) * 2
+    _check_message(shape[0] * shape[1], "whitening='never' does without these")
     workers = Workers(engine, shards, Moments(feature_norm))
     try:
-        total = workers.total(b"", 0, np.zeros((row.shape[1],) * 2))
+        total = workers.total(b"", 0, np.zeros(shape))
     finally:
         workers.close()
     return with_noise(run, total, feature_norm=feature_norm, randomness=randomness)

@@ -113,6 +113,8 @@ def _units_of_source(source: Source, n: int, feature_norm: float) -> IntArray:
         total = total + moment_units(rows, feature_norm)
         seen += len(targets)
     check_count(source, seen, n)
+    if not seen:
+        raise InvalidInput("the source holds no records at all")
     return np.asarray(total)
 
 

@@ -68,6 +68,10 @@ class Randomness(ABC):
     def words(self, count: int) -> Words:
         """Return that many fresh uniform 64-bit words."""
 
+    def for_batches(self) -> Randomness:
+        """Return the source of a run's batches: this one, where nobody could tell the order."""
+        return self
+
     def gaussian(self, count: int) -> FloatArray:
         """Return standard normal variates, by inversion of the distribution function.
 
@@ -105,14 +109,14 @@ class Randomness(ABC):
         return numbers.astype(np.int64)
 
     def binomials(self, trials: int, probability: float, count: int) -> list[int]:
-        """Return how many of ``trials`` independent coins show ``probability``, ``count`` times.
+        """Return how many of ``trials`` independent coins show ``probability``, ``count`` times."""
+        return self.binomials_by(binomial_thresholds(trials, probability), count)
 
-        A 128-bit number is looked up among thresholds of at least 120 correct bits.
-        """
-        thresholds = binomial_thresholds(trials, probability)
+    def binomials_by(self, thresholds: list[int], count: int) -> list[int]:
+        """Return the same, by the law's thresholds: where a 128-bit number stands among them."""
         words = self.words(2 * count).tolist()
         numbers = [high << 64 | low for high, low in zip(words[::2], words[1::2], strict=True)]
-        return [min(trials, bisect_right(thresholds, number)) for number in numbers]
+        return [bisect_right(thresholds, number) for number in numbers]
 
     def subsets(self, n: int, sizes: Sequence[int]) -> list[IntArray]:
         """Return a uniformly random set of 0 ... n - 1 for every size, in any order.
@@ -172,8 +176,9 @@ class Randomness(ABC):
 def binomial_thresholds(trials: int, probability: float) -> list[int]:
     """Return t_0 <= t_1 <= ...: a uniform 128-bit number below t_k (and no earlier) means k.
 
-    t_k is 2^128 P(X <= k), rounded. The sums run in 60-digit decimals with unbounded exponents, so
-    each is right to far more than 120 bits; the list ends where the rest would be less than one.
+    t_k is 2^128 P(X <= k), rounded, for k < trials. Sums run in 60-digit decimals with unbounded
+    exponents, so each is right to far more than 120 bits; the list ends where the rest would be
+    less than one.
     """
     with localcontext(Context(prec=DIGITS, Emin=-(10**15), Emax=10**15)):
         p = Decimal(probability)
@@ -189,7 +194,7 @@ def binomial_thresholds(trials: int, probability: float) -> list[int]:
             mass = mass * odds * (trials - k) / (k + 1)
             total += mass
             thresholds.append(min(int(total * scale), 2**BITS))
-    return thresholds
+    return thresholds[:trials]
 
 
 def _bits(bound: int) -> int:
@@ -355,6 +360,12 @@ class SeededRandomness(Randomness):
             raise InvalidInput(f"seed must be a whole number of at least 0; got {seed!r}")
         self.seed = int(seed)
         self._bits = np.random.PCG64(self.seed)
+
+    def for_batches(self) -> SeededRandomness:
+        """Return a stream apart: batches are the same whether drawn ahead of the noise or not."""
+        apart = SeededRandomness(self.seed)
+        apart._bits = self._bits.jumped()
+        return apart
 
     def words(self, count: int) -> Words:
         """Return the next words of the seeded generator."""

@@ -315,12 +315,16 @@ class SourceRecords(Records):
 
     Full and ordered batches are summed as the chunks pass by. Random batches are drawn ahead, as
     many as there is room for, and collected in one pass; a batch that does not fit is summed in a
-    pass of its own. Rows are checked whenever they are read: a source may bring other ones.
+    pass of its own. Rows are checked whenever they are read: a source may bring other ones. One
+    ``among`` several in a process takes its part of that room.
     """
 
-    def __init__(self, source: Source, terms: Terms, n: int, *, ruler: Ruler | None = None) -> None:
-        self.source, self.terms, self.n = source, terms, n
+    def __init__(
+        self, source: Source, terms: Terms, n: int, *, ruler: Ruler | None = None, among: int = 1
+    ) -> None:
+        self.source, self.terms, self.n, self.among = source, terms, n, among
         self._passes, self._end = 0, n
+        self._seen: int | None = None
         self._walk = self._pass()
         self._here = next(self._walk, None)
         self._fresh = True
@@ -335,7 +339,7 @@ class SourceRecords(Records):
     def in_turn(self, batches: Iterable[Rows]) -> Iterator[Sum]:
         """Yield for every batch what gives its sum, collecting random ones ahead."""
         # They take the room of two chunks while their parts are put together.
-        room = max(1, CHUNK_BYTES // self._row_bytes)
+        room = max(1, CHUNK_BYTES // (self._row_bytes * self.among))
         group: list[IntArray] = []
         held = 0
         for rows in batches:
@@ -453,7 +457,12 @@ class SourceRecords(Records):
                 yield first, chunk
             first += chunk.n
         check_count(self.source, first, self.n)
-        self._end = first
+        if self._seen not in (None, first):
+            raise InvalidInput(
+                f"the source held {self._seen} records on one pass and {first} on the next; it "
+                "must not change during a run"
+            )
+        self._seen = self._end = first
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from dplateau.engines.arrow import batches, labels, numbers, table_rows
+from dplateau.engines.arrow import batches, begun, is_reader, labels, numbers, table_rows
 from dplateau.engines.randomness import Coins, SecureRandomness, SeededRandomness, coins_for
 from dplateau.engines.rows import blocks, scale_rows
 from dplateau.errors import DplateauError, InvalidInput
@@ -100,7 +100,8 @@ class TableSource:
     ----------
     data
         A path or a sequence of paths (a folder stands for the Parquet files below it, in order of
-        their names), a ``pyarrow.Table`` or a ``pyarrow.dataset.Dataset``.
+        their names), a ``pyarrow`` table, record batch or dataset, or a ``RecordBatchReader``,
+        which is a stream that can be read once.
     features
         The columns that make a row: numbers, or one column of lists of a fixed size. The rows are
         float32 if all columns are, else float64.
@@ -230,7 +231,9 @@ def reads_once(source: Source) -> bool:
             return iter(chunks) is chunks if isinstance(chunks, Iterator) else False
         case Prepared(source=inner) | Selected(source=inner):
             return reads_once(inner)
-        case ArraySource() | TableSource():
+        case TableSource(data=data):
+            return is_reader(data)
+        case ArraySource():
             return False
         case _ as unknown:
             assert_never(unknown)
@@ -274,17 +277,30 @@ def bounded(source: Source) -> Source:
 
 def opened(source: Source) -> tuple[Source, Part]:
     """Return the source and its first record; a stream is read that far and goes on from there."""
-    if isinstance(source, ChunkSource) and reads_once(source):
-        first = next((part for part in source.chunks if _pair(part)[0].shape[0]), None)
-        parts = () if first is None else (first,)
-        source = replace(source, chunks=itertools.chain(parts, source.chunks))
-        chunks: Iterator[Chunk] = map(_slice, parts)
-    else:
-        chunks = chunks_of(source)
-    for chunk in chunks:
+    source, start = _begun(source) if reads_once(source) else (source, source)
+    for chunk in chunks_of(start):
         if chunk.n:
             return source, chunk.rows(slice(0, 1))
     raise InvalidInput("the source holds no records at all")
+
+
+def _begun(source: Source) -> tuple[Source, Source]:
+    """Return a stream that has lost nothing, and a source of its first records."""
+    match source:
+        case ChunkSource(chunks=chunks):
+            first = list(itertools.islice((one for one in chunks if _slice(one).n), 1))
+            whole = itertools.chain(first, chunks)
+            return replace(source, chunks=whole), replace(source, chunks=first)
+        case TableSource(data=data):
+            reader, table = begun(data)
+            return replace(source, data=reader), replace(source, data=table)
+        case Prepared(source=inner) | Selected(source=inner):
+            rest, start = _begun(inner)
+            return replace(source, source=rest), replace(source, source=start)
+        case ArraySource():
+            return source, source
+        case _ as unknown:
+            assert_never(unknown)
 
 
 def chunks_of(source: Source, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
@@ -345,7 +361,8 @@ def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = N
     Raises
     ------
     InvalidInput
-        If there are no records, if they are sparse, or if chunks differ in their columns.
+        If there are no records, if they are no dense numbers, if chunks differ in their columns, or
+        if the disk does not take them.
     """
     with _unlinked(folder) as features, _unlinked(folder) as targets:
         kinds: set[tuple[int, np.dtype[Any], np.dtype[Any]]] = set()
@@ -354,8 +371,8 @@ def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = N
             if issparse(rows):
                 raise InvalidInput("a scratch file holds dense rows; leave sparse ones as is")
             kinds.add((rows.shape[1], rows.dtype, answers.dtype))
-            np.ascontiguousarray(rows).tofile(features)
-            np.ascontiguousarray(answers).tofile(targets)
+            _append(rows, features)
+            _append(answers, targets)
             n += len(rows)
         if len(kinds) != 1:
             raise InvalidInput(
@@ -363,7 +380,6 @@ def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = N
                 "kinds of chunks"
             )
         width, of_rows, of_targets = kinds.pop()
-        features.flush(), targets.flush()
         return ArraySource(
             np.memmap(features, of_rows, "r", shape=(n, width)),
             np.memmap(targets, of_targets, "r", shape=(n,)),
@@ -372,9 +388,27 @@ def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = N
 
 
 def _unlinked(folder: str | os.PathLike[str] | None) -> Any:
-    handle, name = tempfile.mkstemp(dir=folder, prefix="dplateau-")
+    try:
+        handle, name = tempfile.mkstemp(dir=folder, prefix="dplateau-")
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot make a scratch file in {folder or tempfile.gettempdir()}: {error.strerror}"
+        ) from None
     os.unlink(name)
     return os.fdopen(handle, "w+b")
+
+
+def _append(values: npt.NDArray[Any], file: Any) -> None:
+    if values.dtype.hasobject:
+        raise InvalidInput("a scratch file holds numbers; encode texts and objects first")
+    try:
+        np.ascontiguousarray(values).tofile(file)
+        file.flush()
+    except OSError as error:
+        raise InvalidInput(
+            f"cannot write a scratch file ({error.strerror or 'the disk is full'}); choose a "
+            "folder on a larger disk"
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -492,7 +526,8 @@ def _pair(part: Any) -> Part:
             f"got an item of type {type(part).__name__}"
         ) from None
     try:
-        features = features if hasattr(features, "shape") else np.asarray(features)
+        if not isinstance(features, np.ndarray) and not issparse(features):
+            features = np.asarray(features)
         targets = np.asarray(targets)
     except ValueError:
         raise InvalidInput("a chunk is a matrix with one target per row; its rows differ") from None

@@ -199,7 +199,7 @@ def _walk(
     size, l2, momentum, domain = float(run.batch_size), run.l2, run.momentum, run.domain
     looks_ahead = momentum > 0 and run.momentum_kind == "nesterov"
     draw = randomness.laplace if run.noise_kind == "laplace" else randomness.gaussian
-    sums = records.in_turn(islice(batches(run, randomness), run.steps))
+    sums = records.in_turn(islice(batches(run, randomness.for_batches()), run.steps))
     if domain is not None:
         weights[:] = domain.project(weights)
     velocity, total = np.zeros_like(weights), np.zeros_like(weights)

@@ -28,7 +28,13 @@ from dplateau.algorithms import (
 )
 from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition
-from dplateau.engines import Randomness, SecureRandomness, SeededRandomness, train
+from dplateau.engines import (
+    ArraySource,
+    Randomness,
+    SecureRandomness,
+    SeededRandomness,
+    train,
+)
 from dplateau.engines.cluster import engine_of
 from dplateau.engines.ranges import noisy_ranges
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
@@ -382,13 +388,17 @@ class PrivateLinearModel(BaseEstimator):
 
     def _data(self, X: Any, y: Any) -> Data:
         """Return the records: checked arrays, or a source whose records are checked when read."""
-        elsewhere = self.scratch is not None or self.engine is not None
+        scratch = None if self.scratch is False else self.scratch
+        engine = engine_of(self.engine)
+        elsewhere = scratch is not None or engine is not None
         source = source_of(X, y, anyway=elsewhere)
         if source is None:
-            return ArrayData(*self._validated(X, y), exact=self.n_public is None)
+            arrays = self._validated(X, y)
+            if not elsewhere:
+                return ArrayData(*arrays, exact=self.n_public is None)
+            source = ArraySource(*arrays)
         ordered = isinstance(self.algorithm, Run) and _is_ordered(self.algorithm)
-        engine = engine_of(self.engine)
-        data = source_data(source, self.n_public, self.scratch, engine, ordered=ordered)
+        data = source_data(source, self.n_public, scratch, engine, ordered=ordered)
         self.n_features_in_ = data.width
         if (names := names_of(data.source)) is not None:
             self.feature_names_in_ = np.array(names, dtype=object)

@@ -130,7 +130,7 @@ class SourceData:
     ) -> Training:
         """Return the source with every row mapped when it is read, or from a scratch file."""
         del slots  # the run declares how many records there are
-        source: Source = Prepared(self.source, Mapped(row_map, goal.read))
+        source: Source = Prepared(self.source, Mapped(row_map, goal.read, self.width))
         if self.scratch is not None:
             source = in_scratch_file(source, folder=None if self.scratch is True else self.scratch)
         rounds: list[Whitening] = []
@@ -172,10 +172,16 @@ class Mapped:
 
     row_map: RowMap
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+    width: int
 
     def __call__(self, features: Any, targets: Any) -> Part:
         """Return rows and targets as the loss takes them."""
         count = len(targets)
+        if features.shape[1] != self.width:
+            raise InvalidInput(
+                f"every chunk must have the same columns; got {self.width} and then "
+                f"{features.shape[1]}"
+            )
         if issparse(features):
             return self.row_map.training_rows(features, count), self.read(targets)
         rows = np.asarray(features)
@@ -210,9 +216,9 @@ class Bent:
 
 
 def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
-    """Return the source that X and y stand for; None if they are arrays to keep in memory.
+    """Return the source that X and y stand for; None if they are in memory.
 
-    With ``anyway`` arrays in memory are read in chunks too.
+    With ``anyway`` small arrays that are memory-mapped stay where they are too.
     """
     if isinstance(X, Source):
         _no_targets(y)
@@ -227,8 +233,7 @@ def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
         )
     if y is None and isinstance(X, Iterable) and not hasattr(X, "shape") and not _is_table(X):
         return ChunkSource(X)
-    large = is_mapped(X) and X.nbytes > 2 * CHUNK_BYTES
-    if (large or anyway) and hasattr(X, "shape") and y is not None:
+    if y is not None and is_mapped(X) and (anyway or X.nbytes > 2 * CHUNK_BYTES):
         return ArraySource(X, np.asarray(y))
     return None
 
