@@ -11,6 +11,7 @@ import html
 import posixpath
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ FROM_FILES = {
     "changelog.md": "CHANGELOG.md",
 }
 COMMAND_LINE = "reference/command-line.md"
+# Pages that are their section: beside them there is nothing to list.
+ALONE = ("index.md", "tutorial.md")
 
 LINK = re.compile(r"(?<!!)\[(?P<text>[^\]]+)\]\((?P<target>[^)#\s]+)(?P<anchor>#[^)]*)?\)")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
@@ -31,6 +34,12 @@ SPAN = re.compile(r"(?<!`)`([^`\n]+(?:\n[^`\n]+)?)`(?!`)")
 SYMBOL = re.compile(
     r"(?<![\w`/.(\[-])(?:[A-Za-z]|alpha|beta|delta|mu|nu|phi|xi|zeta)'?_(?:\w\b|tau\b|\{[^}]*\})"
 )
+CELL = re.compile(r"<td\b.*?</td>", re.DOTALL)
+CODE = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+# Behind an underscore or a punctuation mark of a name or a call, unless an entity stands there.
+WORD_END = re.compile(r"([_(,=./:](?=\w))")
+SHIM = re.compile(r"https://unpkg\.com/iframe-worker/shim")
+OWN_SHIM = "assets/iframe-worker/shim.js"
 INDENTED = re.compile(r"(?:^ {4,}\S.*\n)+", re.MULTILINE)
 # What may stand behind _ or ^: a letter, a number, a Greek letter, or something in brackets.
 INDEX = r"(\{[^{}]*\}|\([^()]*\)|[A-Za-z0-9]+|')"
@@ -42,7 +51,7 @@ GREEK = {
     *("lambda", "mu", "nu", "xi", "pi", "rho", "sigma", "Sigma", "tau", "phi", "Phi", "psi", "chi"),
     "omega",
 }
-FUNCTIONS = {"sqrt", "sum", "prod", "max", "min", "log", "ln", "exp", "sup", "ceil", "floor", "abs"}
+FUNCTIONS = {"sqrt", "sum", "prod", "max", "min", "log", "ln", "exp", "ceil", "floor", "abs"}
 # How a word of a formula is written in AsciiMath, where that differs.
 SPELLED = {
     "Ybar": "bar Y",
@@ -51,12 +60,13 @@ SPELLED = {
     "epsilon": "varepsilon",
     "inf": "oo",
     "integral": "int",
+    "sup": '"sup"',  # which AsciiMath takes for a superset
 }
 # Operators and products of letters: what else a formula may be made of.
 OPERATORS = {"Proj", "Bin", "Bernoulli", "TV", "far", "prox", "diag"}
 NAMES = OPERATORS | {"quad", "mod", "in", "law", "of", "against"}
 LETTERS = {"pP", "qP", "PQ", "yz"}
-SYMBOLS = GREEK | FUNCTIONS | LETTERS | {"in", "quad", "larr"}
+SYMBOLS = GREEK | FUNCTIONS | LETTERS | {"in", "ox", "quad", "larr"}
 OF_FORMULAS = GREEK | FUNCTIONS | SPELLED.keys() | NAMES | LETTERS
 
 
@@ -73,15 +83,30 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Mark formulas, and show as code what a link calls that is no page."""
+    if page.file.src_uri in ALONE:
+        page.meta["hide"] = ["navigation"]
     known = {file.src_uri for file in files}
     text = LINK.sub(lambda link: _linked(link, page.file.src_uri, known), markdown)
     return formulas(text) if page.file.src_uri.startswith("theory/") else text
 
 
+def on_page_content(content: str, page: Any, config: Any, files: Any) -> str:
+    """Let long names in narrow tables break where their words end, and nowhere else."""
+
+    def broken(cell: re.Match[str]) -> str:
+        return CODE.sub(lambda code: WORD_END.sub(r"\1<wbr>", code[0]), cell[0])
+
+    return CELL.sub(broken, content)
+
+
 def on_post_page(output: str, page: Any, config: Any) -> str:
     """Let search in pages opened as files use the copy of its helper that the site carries."""
-    up = posixpath.relpath("assets/iframe-worker/shim.js", posixpath.dirname(page.url) or ".")
-    return re.sub(r"https://unpkg\.com/iframe-worker/shim", up, output)
+    return SHIM.sub(posixpath.relpath(OWN_SHIM, posixpath.dirname(page.url) or "."), output)
+
+
+def on_post_template(output: str, template_name: str, config: Any) -> str:
+    """Do the same for the page of what is not found, which stands at the top."""
+    return SHIM.sub(OWN_SHIM, output)
 
 
 def _from_root(text: str) -> str:
@@ -139,9 +164,12 @@ def asciimath(text: str) -> str:
     text = re.sub(r"\s+", " ", text.strip())
     text = text.replace("||", ' "‖" ').replace("<-", " larr ").replace("(*)", '("*")')
     text = re.sub(r"(?<=\w)\*(?!\w)", '^"*"', text)  # g*, a point of its own
+    text = re.sub(r"<(\w+, ?\w+)>", r"(:\1:)", text).replace(" (x) ", " ox ")
+    text = re.sub(r"([<>]?=) (max|min)\b", r"\1 \\ \2", text)  # else they touch
     text = re.sub(r"\b([A-Za-z])([0-9])\b", r"\1_\2", text)  # k1, l2
     # AsciiMath wants subscripts before superscripts, and primes as superscripts.
     text = re.sub(rf"\^{INDEX}_{INDEX}", r"_\2^\1", text)
+    text = re.sub(rf"'_{INDEX}\^{INDEX}", r"_\1^{'\2}", text)
     text = re.sub(rf"'_{INDEX}", r"_\1^'", text)
     text = re.sub(r"(?<=[\w)\]])(?<!\^)'", "^'", text)
     text = re.sub(r"_([A-Za-z0-9]+)", r"_{\1}", text)
@@ -152,16 +180,23 @@ def asciimath(text: str) -> str:
 
 def _phrased(text: str) -> str:
     """Return words as one text, with the blanks between them, and symbols as they are."""
-    words = re.split(r"([ -])", text)
-    if any(word in SYMBOLS or word in SPELLED for word in words):
-        return "".join(_spelled(word) if WORD.fullmatch(word) else word for word in words)
-    return f' "{text}" ' if text in OPERATORS else f' " {text} " '
+    if text in OPERATORS:
+        return f' "{text}" '
+    parts = re.split(r"([ -])", text)  # words, and between them what separates them
+    shown = ""
+    for symbol, run in groupby(range(0, len(parts), 2), key=lambda i: _is_symbol(parts[i])):
+        places = list(run)
+        piece = "".join(parts[places[0] : places[-1] + 1])
+        if symbol:
+            piece = WORD.sub(lambda word: SPELLED.get(word[0], word[0]), piece)
+        elif piece != "a":  # a point, not an article
+            piece = f' " {piece} " '
+        shown += (parts[places[0] - 1] if places[0] else "") + piece
+    return shown
 
 
-def _spelled(word: str) -> str:
-    if word in SYMBOLS:
-        return word
-    return SPELLED.get(word, f' "{word}" ')
+def _is_symbol(word: str) -> bool:
+    return word in SYMBOLS or word in SPELLED
 
 
 def _marked(formula: str) -> str:
@@ -192,7 +227,7 @@ def command_line() -> Iterator[str]:
     from dplateau.cli.commands import app
 
     yield "# Command line\n"
-    yield "Every command prints its help with `--help`, and results as JSON with `--json`.\n"
+    yield "Every command prints its help with `--help`; with `--json` results are JSON.\n"
     yield from _commands(typer.main.get_command(app), "dplateau", 2)
 
 
@@ -205,10 +240,19 @@ def _commands(group: Any, name: str, level: int) -> Iterator[str]:
         if hasattr(command, "commands"):
             yield from _commands(command, f"{name} {key}", level + 1)
             continue
-        rows = [_row(parameter) for parameter in command.params if not _hidden(parameter)]
-        if rows:
+        shown = [parameter for parameter in command.params if not _hidden(parameter)]
+        if shown:
             yield "| option | meaning | default |\n|---|---|---|"
-            yield "\n".join(rows) + "\n"
+            for panel in dict.fromkeys(map(_panel, shown)):
+                yield from [f"| **{panel}** | | |"] if panel else []
+                yield from (_row(parameter) for parameter in shown if _panel(parameter) == panel)
+            yield ""
+
+
+def _panel(parameter: Any) -> str | None:
+    """Return under which title the help shows an option."""
+    panel = getattr(parameter, "rich_help_panel", None)
+    return str(panel) if panel else None
 
 
 def _hidden(parameter: Any) -> bool:

@@ -117,6 +117,13 @@ def test_every_command_is_in_the_reference(site: Path) -> None:
         assert f"dplateau {command}" in page
 
 
+def test_names_in_tables_break_where_their_words_end(site: Path) -> None:
+    page = (site / "how-to/coming-from.html").read_text(encoding="utf-8")
+    assert "<code>l2_<wbr>norm_<wbr>clip</code>" in page
+    before, _, _ = (site / "tables.html").read_text(encoding="utf-8").partition("<table")
+    assert "<wbr>" not in before
+
+
 def test_search_finds_a_theorem(site: Path) -> None:
     index = (site / "search/search_index.js").read_text(encoding="utf-8")
     assert "aligned mixtures" in index
@@ -130,6 +137,11 @@ def test_search_finds_a_theorem(site: Path) -> None:
         ("X'_t", "X_{t}^'"),
         ("theta_g(a)", "theta_{g}(a)"),
         ("eps <= l2", "varepsilon <= l_{2}"),
+        ("beta'^j_t", "beta_{t}^{'j}"),
+        ("sup_A P(A)", '"sup"_{A} P(A)'),
+        ("<x, w_j>", "(:x, w_{j}:)"),
+        ("P (x) I", "P ox I"),
+        ("for every i quad or quad a = 0", ' " for every "  i quad  " or "  quad a = 0'),
     ],
 )
 def test_formulas_become_asciimath(written: str, read: str) -> None:
