@@ -381,9 +381,18 @@ BAD_FILES = {
         "row 2 of column 'income', the target, is none of the declared classes",
     ),
     "mixed types": (GOOD.replace("20,", "old,"), "row 1 of column 'age' holds text"),
-    "ragged": (GOOD + "1,2\n", "different numbers of cells"),
+    "ragged": (GOOD + "1,2\n", "its header has 4 cells, row 3 has 2"),
+    "percent": (GOOD.replace("20,", "20%,"), "numbers are written as 1234.5, with no %"),
+    "several columns": (
+        GOOD.replace("20,", "old,").replace("Rome", "").replace(",9,", ",,"),
+        "has 2 problems: (1) row 1 of column 'age' holds text",
+    ),
+    "missing cells": (
+        GOOD.replace("Rome", "").replace(",9,", ",,"),
+        "columns 'town', 'hours': there are missing cells: declare",
+    ),
+    "UTF-16": (GOOD.encode("utf-16"), "UTF-8 text"),
     "two columns of one name": (GOOD.replace("town", "age"), "two columns named 'age'"),
-    "column without a name": (GOOD.replace("town", ""), "has no name"),
     "huge cell": (GOOD.replace("Rome", "R" * 10**6), "characters"),
     "binary": (bytes(range(256)) * 20, "cannot read"),
 }

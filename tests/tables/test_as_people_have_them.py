@@ -154,6 +154,21 @@ def test_numbers_with_missing_words_stay_numbers(tmp_path: Path) -> None:
     assert table.cells("b").texts() == ["x", "NA", "", "None"]
 
 
+def test_what_is_no_number_is_missing_where_a_number_is_declared() -> None:
+    words = ["?", "-", ".", "None", "n/a", "<NA>", " NA "]
+    assert encoded(words, Numeric(0, 10, "zero")) == [[0.0]] * len(words)
+    assert encoded(["?", "a"], Categories(("?", "a"))) == [[1, 0], [0, 1]]
+
+
+def test_blanks_do_not_count_and_the_index_of_pandas_is_ignored(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", ", age , town\n0, 30 , Oslo \n1, old ,Rome\n")
+    table = read_table(path)
+    assert list(table.columns) == ["Unnamed: 0", "age", "town"]
+    assert table.cells("town").texts() == ["Oslo", "Rome"]
+    assert table.cells("age").texts() == ["30", "old"]
+    assert looks_like_identifier("Unnamed: 0")
+
+
 def test_an_odd_cell_far_down_is_found_by_its_place(tmp_path: Path) -> None:
     """The first block of a file decides about types; later blocks may disagree."""
     note = "n" * 2000

@@ -295,7 +295,7 @@ class Schema:
         ``missing`` beside ``target`` is what missing cells count as in every column that does not
         say it itself.
         """
-        problems = _Problems(source)
+        problems = Problems(source)
         declared = checked_form(document, source)
         target = problems.of(None, _target, declared["target"])
         default = declared.get("missing")
@@ -314,8 +314,8 @@ class Schema:
         return cls.from_dict(declared_in(text, source), source=source)
 
 
-class _Problems:
-    """What is wrong with a declaration, so that it can all be said at once."""
+class Problems:
+    """What is wrong with a declaration or a table, so that it can all be said at once."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -330,7 +330,8 @@ class _Problems:
             return None
 
     def add(self, column: str | None, reason: str) -> None:
-        """Keep a reason, once for all columns that share it."""
+        """Keep a reason, once for all columns that share it; the source is said once for all."""
+        reason = reason.removeprefix(f"{self.source}: ")
         self.columns.setdefault(reason, []).extend([] if column is None else [column])
 
     def settled(self, value: Read | None) -> Read:
@@ -408,15 +409,16 @@ def completed(
     identifier is left out. Numbers and dates need a public range. ``source`` and ``data`` name the
     files in refusals.
     """
-    problems = _Problems(source)
+    problems = Problems(source)
     declared = checked_form(declared, source)
     target, columns = declared["target"], declared["columns"]
     name = target.get("column")
     listed = ", ".join(map(repr, list(types)[:12]))
+    there = "the table" if source == data else data
     if name is None:
         problems.add(None, f"say which column to predict: --target, one of {listed}")
     elif name not in types:
-        problems.add(None, f"{data} has no column {name!r} to predict; it has {listed}")
+        problems.add(None, f"{there} has no column {name!r} to predict; it has {listed}")
     elif types[name] == "number" and not target.keys() & {"classes", "low", "high"}:
         problems.add(
             None,
@@ -424,7 +426,7 @@ def completed(
             "--classes A,B if its numbers are classes",
         )
     for absent in columns.keys() - types.keys():
-        problems.add(absent, f"{data} has no column of that name; it has {listed}")
+        problems.add(absent, f"{there} has no column of that name; it has {listed}")
     default = declared.get("missing")
     kept: dict[str, Column] = {}
     for column in (one for one in types if one != name):

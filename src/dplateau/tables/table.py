@@ -6,8 +6,10 @@ column, and never shows a cell. Rows are counted from 1, below the header.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ import numpy.typing as npt
 
 from dplateau.engines.randomness import Coins
 from dplateau.errors import InvalidInput, MissingExtra
+from dplateau.ground.shown import counted
 from dplateau.ground.types import BoolArray, FloatArray
 from dplateau.tables.schema import (
     INDICATOR,
@@ -33,14 +36,22 @@ from dplateau.tables.schema import (
     Ignored,
     Nonnegative,
     Numeric,
+    Problems,
     Schema,
 )
 
 LONGEST_CELL = 100_000
 # Cells that say that nothing is there, unless a category of that name is declared.
-MISSING = ("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL")
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
+# What says the same where no text can be meant: among numbers, dates and booleans.
+_NOTHING = {*MISSING, "?", "-", ".", "None"}
 SEPARATORS = (",", ";", "\t", "|")
 _BLOCK = 1 << 24
+_NOT_UTF8 = "it is not UTF-8 text; convert its encoding first"
+_NO_NUMBER = (
+    "text where a number is declared; numbers are written as 1234.5, with no %, no currency and "
+    "nothing between thousands (decimal commas: --decimal ,)"
+)
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -111,7 +122,8 @@ def read_table(path: Path, *, separator: str | None = None, decimal: str = ".") 
     """Read a CSV file (UTF-8, with a header) or a Parquet file.
 
     The separator is by default the one of comma, semicolon, tab and bar that the header has most
-    of. Empty cells and NA are missing values.
+    of. Empty cells and NA are missing values. Of a CSV file blanks around names and texts do not
+    count, and a column without a name is called by its place, Unnamed: 0.
     """
     if path.is_dir():
         raise InvalidInput(f"cannot read {path}: it is a folder; give a CSV or Parquet file")
@@ -163,6 +175,8 @@ def _csv(path: Path, separator: str | None, decimal: str) -> Any:
 
     if path.stat().st_size == 0:
         raise InvalidInput(f"{path} is empty")
+    if _begin(path)[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+        raise InvalidInput(f"cannot read {path} as CSV: {_NOT_UTF8}")
     parse = arrow_csv.ParseOptions(
         delimiter=_separator(path) if separator is None else _character("separator", separator),
         newlines_in_values=True,
@@ -182,14 +196,15 @@ def _csv(path: Path, separator: str | None, decimal: str) -> Any:
 
     try:
         try:
-            return read()
+            return _bare(read())
         except arrow.ArrowInvalid as error:
+            reading.use_threads = False  # what is refused then is refused with its row
             if "conversion error" not in str(error):
-                raise
+                return _bare(read())
             # A later block has cells of another type than the first: all is text then, and what
             # is a number throughout becomes one again.
             names = arrow_csv.open_csv(path, read_options=reading, parse_options=parse).schema.names
-            return _with_numbers(read(column_types=dict.fromkeys(names, arrow.string())))
+            return _with_numbers(_bare(read(column_types=dict.fromkeys(names, arrow.string()))))
     except (arrow.ArrowInvalid, UnicodeDecodeError) as error:
         reason = _reason(error)
     except OSError as error:
@@ -198,11 +213,14 @@ def _csv(path: Path, separator: str | None, decimal: str) -> Any:
     raise InvalidInput(f"cannot read {path} as CSV: {reason}")
 
 
+def _begin(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.readline(LONGEST_CELL)
+
+
 def _separator(path: Path) -> str:
     """Return the separator that the header has most of; the rows are not looked at."""
-    with path.open("rb") as file:
-        header = file.readline(LONGEST_CELL)
-    outside = b"".join(header.split(b'"')[::2])
+    outside = b"".join(_begin(path).split(b'"')[::2])
     return max(SEPARATORS, key=lambda separator: outside.count(separator.encode()))
 
 
@@ -211,6 +229,18 @@ def _character(name: str, value: str) -> str:
     if len(named) != 1:
         raise InvalidInput(f"{name} must be one character (or tab); got {value!r}")
     return named
+
+
+def _bare(cells: Any) -> Any:
+    """Return the cells of a CSV without blanks around names and texts; every column has a name."""
+    from pyarrow import compute, types
+
+    names = [name.strip() or f"Unnamed: {at}" for at, name in enumerate(cells.column_names)]
+    for place, column in enumerate(cells.columns):
+        if types.is_string(column.type):
+            bare = compute.utf8_trim_whitespace(column)
+            cells = cells.set_column(place, cells.field(place), bare)
+    return cells.rename_columns(names)
 
 
 def _with_numbers(cells: Any) -> Any:
@@ -232,9 +262,11 @@ def _reason(error: Exception) -> str:
     """Return what is wrong with a file, without the cells that a message may quote."""
     text = str(error)
     if isinstance(error, UnicodeDecodeError) or "UTF8" in text or "UTF-8" in text:
-        return "it is not UTF-8 text; convert its encoding first"
-    if "Expected" in text and "columns" in text:
-        return "its rows have different numbers of cells"
+        return _NOT_UTF8
+    counts = re.search(r"(?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", text)
+    if counts:
+        row = f"row {int(counts[1]) - 1}" if counts[1] else "a row"
+        return f"its header has {counted(int(counts[2]), 'cell')}, {row} has {counts[3]}"
     if "straddling" in text or "block size" in text:
         return "a cell is too long"
     if "Empty CSV" in text:
@@ -343,14 +375,27 @@ def encode_features(table: Table, schema: Schema) -> FloatArray:
     never negative; a category becomes a one among zeros. A row's features depend on that row and
     the schema alone.
     """
-    parts = [
-        _encoded(table, name, column)
-        for name, column in schema.columns.items()
-        if not isinstance(column, Ignored)
-    ]
-    if not parts:
-        raise InvalidInput("the schema leaves no column to learn from")
-    return np.hstack(parts)
+    if not schema.used:
+        raise InvalidInput(f"{table.path}: the schema leaves no column to learn from")
+    problems = Problems(table.path)
+    parts: list[FloatArray] = []
+    with_missing: dict[str, str] = {}
+    for name in schema.used:
+        try:
+            parts.append(_encoded(table, name, schema.columns[name]))
+        except _MissingCells as refusal:
+            with_missing[name] = str(refusal)
+        except InvalidInput as refusal:
+            problems.add(None, str(refusal))
+    if len(with_missing) == 1:
+        problems.add(None, *with_missing.values())
+    for name in with_missing if len(with_missing) > 1 else ():
+        problems.add(name, f"there are missing cells: {_declare_missing('COLUMN')}")
+    return np.hstack(problems.settled(parts))
+
+
+class _MissingCells(InvalidInput):
+    """Cells of a column are missing, and nothing says what they count as."""
 
 
 def _encoded(table: Table, name: str, column: Column) -> FloatArray:
@@ -432,7 +477,7 @@ def _numbers(table: Table, name: str) -> FloatArray:
     if cells.kind != "text":
         values: FloatArray = cells.values
     else:
-        values = _parsed(table, name, _as_float, "text where a number is declared")
+        values = _parsed(table, name, _as_float, _NO_NUMBER)
     infinite = np.isinf(values)
     if infinite.any():
         raise InvalidInput(f"{_first(table, name, infinite)} holds an infinite number")
@@ -464,7 +509,7 @@ def _parsed(table: Table, name: str, read: Any, otherwise: str) -> FloatArray:
     """Return the texts of a column as numbers; the first that is none is refused by its place."""
     numbers = np.empty(table.n_rows)
     for row, text in enumerate(table.cells(name).texts()):
-        number = np.nan if text is None or text.strip() in MISSING else read(text)
+        number = np.nan if text is None or text.strip() in _NOTHING else read(text)
         if number is None:
             raise InvalidInput(f"{_place(table, name, row)} holds {otherwise}")
         numbers[row] = number
@@ -511,11 +556,14 @@ def _texts(
 
 def _refuse_missing(table: Table, name: str, absent: BoolArray) -> None:
     if absent.any():
-        raise InvalidInput(
-            f"{_first(table, name, absent)} is missing: declare what missing cells count as "
-            f"(--missing {name}=zero, {name}=indicator or a public value; in a schema file "
-            "missing = ...), or fill them in first"
-        )
+        raise _MissingCells(f"{_first(table, name, absent)} is missing: {_declare_missing(name)}")
+
+
+def _declare_missing(name: str) -> str:
+    return (
+        f"declare what missing cells count as (--missing {name}=zero, {name}=indicator or a "
+        "public value; in a schema file missing = ...), or fill them in first"
+    )
 
 
 def _first(table: Table, name: str, bad: BoolArray) -> str:
