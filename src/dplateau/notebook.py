@@ -36,6 +36,7 @@ from dplateau.plots import (
 from dplateau.plots.panels import Line, Panel, PanelsDisplay
 from dplateau.sampling import MixingCertificate
 
+_CELL = "text-align:left;vertical-align:top"
 _BAR = "display:inline-block;height:0.8em;background:#0072B2;vertical-align:middle"
 
 
@@ -103,9 +104,13 @@ def _(records: RecordEpsilons) -> str:
 @page_of.register
 def _(plan: Plan) -> str:
     tried = ([plan.chosen] if plan.chosen is not None else []) + list(plan.rejected)
-    rows = [("chosen" if i == 0 else "", str(candidate)) for i, candidate in enumerate(tried)]
+    top = max((candidate.expected.error for candidate in tried), default=1.0)
+    rows = [
+        ("chosen" if i == 0 else "", str(candidate), _bar(candidate.expected.error / top))
+        for i, candidate in enumerate(tried)
+    ]
     doubts = "".join(f"<p><b>{html.escape(doubt)}</b></p>" for doubt in plan.doubts)
-    return _page(plan.certificate.headline, doubts + _table(("", "recipe"), rows))
+    return _page(plan.certificate.headline, doubts + _table(("", "recipe", "error"), rows, raw=2))
 
 
 @page_of.register
@@ -161,7 +166,8 @@ def _picture(display: Display | None) -> str:
     except NotApplicable as reason:
         return f"<p>{html.escape(str(reason))}</p>"
     source = f"data:image/svg+xml;base64,{data}"
-    return f'<img alt="" style="max-width:32em;width:100%" src="{source}">'
+    # Wide enough for the words in it, at the usual size of letters.
+    return f'<img alt="" style="max-width:48em;width:100%" src="{source}">'
 
 
 def _safely(make: Callable[[], Display]) -> Display | None:
@@ -177,13 +183,14 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, raw: int | Non
     body = "".join(
         "<tr>"
         + "".join(
-            f'<td style="text-align:left">{cell if i == raw else html.escape(cell)}</td>'
+            f'<td style="{_CELL}">{cell if i == raw else html.escape(cell)}</td>'
             for i, cell in enumerate(row)
         )
         + "</tr>"
         for row in rows
     )
-    top = "".join(f'<th style="text-align:left">{html.escape(name)}</th>' for name in head)
+    style = "text-align:left;white-space:nowrap"
+    top = "".join(f'<th style="{style}">{html.escape(name)}</th>' for name in head)
     return f"<table><tr>{top}</tr>{body}</table>" if body else ""
 
 

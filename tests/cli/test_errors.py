@@ -82,7 +82,7 @@ BAD: list[tuple[list[str], str]] = [
     (["account", "adam", "--delta", "1e-5"], "'adam' is not one of 'gd', 'sgd'"),
     ([*sgd(), "--sigma", "3"], "No such option: --sigma"),
     ([*sgd(), "extra"], "extra"),
-    (sgd(release="final"), "release must be one of 'last', 'all', 'random-stop'; got 'final'"),
+    (sgd(release="final"), "'random-stop', 'checkpoints'; got 'final'"),
     (sgd(neighbors="swap"), "neighbors must be one of 'add-remove', 'replace'"),
     (sgd(sampling="uniform"), "sampling must be one of 'poisson', 'fixed'"),
     # no theorem

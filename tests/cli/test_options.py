@@ -188,7 +188,7 @@ def test_checkpoints_are_stated_by_options(stated: dict[str, Any], release: Chec
         ({"release": "last", "every": 4}, "--every goes with --release checkpoints"),
         ({"release": "checkpoints", "at": "5,x"}, "--at takes steps separated by commas; got 'x'"),
         ({"release": "checkpoints", "at": "5,200"}, "a checkpoint at step 200 of a run of 100"),
-        ({"release": "checkpoints", "at": "5", "every": 2}, "got every and at"),
+        ({"release": "checkpoints", "at": "5", "every": 2}, "got --every and --at"),
     ],
 )
 def test_checkpoints_that_are_not_stated_once_are_refused(

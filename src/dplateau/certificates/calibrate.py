@@ -262,7 +262,10 @@ def _bracket(
         if not value > target and other < 1e-12:
             raise NotApplicable(f"epsilon {target:g} is met without noise; nothing to calibrate")
         scale, value = other, there
-    raise NotApplicable(f"no noise up to {scale:g} meets epsilon {target:g}")
+    raise NotApplicable(
+        f"no noise up to {scale:g} meets epsilon {target:g}; take a larger epsilon, or delta > 0 "
+        "where it is 0"
+    )
 
 
 def _shrink(

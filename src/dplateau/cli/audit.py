@@ -24,8 +24,9 @@ from dplateau.cli.options import (
     tell,
     whole_option,
 )
+from dplateau.cli.papers import claim_in
 from dplateau.errors import DplateauError, InvalidInput
-from dplateau.ground.files import read_text, write_whole
+from dplateau.ground.files import write_whole
 from dplateau.ground.shown import rounded_up
 
 # The library itself loads when the command runs, so that showing help stays quick.
@@ -66,7 +67,10 @@ def audit_command(
     ] = None,
     effort: Annotated[
         Effort,
-        typer.Option(help="Of the search for an exact adversary.", rich_help_panel=CLAIM_PANEL),
+        typer.Option(
+            help="Of the search for an exact adversary: quick, normal, thorough.",
+            rich_help_panel=CLAIM_PANEL,
+        ),
     ] = Effort.NORMAL,
     trainer: Annotated[
         str | None,
@@ -187,14 +191,14 @@ def _check_request(trainer: str | None, options: dict[str, Any], output: Path | 
 
 def _claim(run: Run | Path, delta: float | None) -> tuple[Certificate, Verification]:
     from dplateau.certificates import Certificate, certify
-    from dplateau.verify import read_certificate, verify
+    from dplateau.verify import verify
 
     if not isinstance(run, Path):
         if delta is None:
             raise InvalidInput("a run needs --delta, the failure probability of the claim")
         certificate = certify(run, delta)
         return certificate, certificate.verify()
-    fields = read_certificate(read_text(run))
+    fields = claim_in(run)
     certificate = Certificate.from_dict(fields)
     if delta is not None and delta != certificate.claimed_delta:
         raise InvalidInput(

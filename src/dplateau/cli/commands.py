@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 from dplateau.cli import account, audit, curves, ledger, papers, tour, train
 from dplateau.ground import VERSION
 
-# How help calls what an option takes; a flag takes nothing.
+# How help calls what an option or an argument takes; a flag takes nothing.
 _TAKES = {
     "<bool>": "",
     "<str>": "TEXT",
@@ -18,17 +20,29 @@ _TAKES = {
     "<path>": "PATH",
     "<list[path]>": "PATH",
 }
+_CHOICE = re.compile(r"<\w[\w-]*(\|[\w-]+)+>")
 
 
 def _in_one_style(parameters: list[Any], context: Any) -> list[Any]:
-    """Return the parameters of a command, each option with what it takes in capital letters."""
+    """Return the parameters of a command, each with what it takes in capital letters."""
     for parameter in parameters:
         # Older versions of the parser write capital letters themselves.
-        if hasattr(parameter, "display_type") and parameter.param_type_name == "option":
-            takes = _TAKES.get(parameter.display_type(context).lower())
-            if parameter.metavar is None and takes is not None:
-                parameter.metavar = takes
+        if not hasattr(parameter, "display_type"):
+            continue
+        shown = parameter.display_type(context)
+        # Which words there are stands in the text beside it.
+        takes = "TEXT" if _CHOICE.fullmatch(shown) else _TAKES.get(shown.lower())
+        if takes is None:
+            continue
+        if parameter.param_type_name == "option":
+            parameter.metavar = takes if parameter.metavar is None else parameter.metavar
+        else:  # the metavar of an argument is its name
+            parameter.display_type_rich = partial(_always, takes)
     return parameters
+
+
+def _always(text: str, ctx: Any) -> str:
+    return text
 
 
 class Command(TyperCommand):

@@ -80,7 +80,9 @@ def in_options(text: str) -> str:
     text = _EITHER.sub(r"--\1 or --\2", text)
     text = _QUOTED.sub(lambda m: f"'{_dashed(m[1])}'", text)
     text = _LISTED.sub(lambda m: m[1] + m[2].replace("'", ""), text)
+    text = re.sub(r"\bvary '([\w-]+)'", r"say --vary \1", text)
     text = text.replace("compare(run, delta)", "'dplateau compare'")
+    text = text.replace("' or Ledger.create makes", "' makes")
     text = text.replace("per_record", "per-record").replace("use certify", "use account")
     for name, algorithm in _ALGORITHMS.items():
         text = re.sub(rf"\b{name}\b", algorithm, text)

@@ -113,6 +113,7 @@ _NOISE = _of(_NOISY, "Noise, stated once")
 _STEP = "Step and domain"
 _MOMENTUM = _of(_NOISY, "Momentum and averages")
 _LOSS = "Loss of one record"
+_SHAPE = "Its shape"
 _CHECKPOINTS = "With --release checkpoints, one of"
 
 FLAGS: dict[str, Flag] = {
@@ -155,8 +156,8 @@ FLAGS: dict[str, Flag] = {
     "lipschitz": Flag(float, "Bound on its gradient norm (the clip norm).", _LOSS),
     "smoothness": Flag(float, "Its smoothness (logistic on unit rows: 0.25).", _LOSS),
     "strong_convexity": Flag(float, "Its strong convexity, without the ridge.", _LOSS),
-    "convex": Flag(bool, "Whether it is convex (it is unless said otherwise).", _LOSS),
-    "saddle": Flag(bool, "Convex in some weights, concave in others (descent-ascent).", _LOSS),
+    "convex": Flag(bool, "Whether it is convex (it is unless said otherwise).", _SHAPE),
+    "saddle": Flag(bool, "Convex in some weights, concave in others (descent-ascent).", _SHAPE),
     "holder_exponent": Flag(float, "Exponent p < 1 of Hölder-continuous gradients.", _LOSS),
     "holder_constant": Flag(float, "Constant of Hölder-continuous gradients.", _LOSS),
     "dissipativity_offset": Flag(float, "lambda of strong dissipativity.", _LOSS),
@@ -228,18 +229,24 @@ def check_outputs(picture: Path | None, *others: Path | None) -> None:
 NOISES = ("noise_multiplier", "noise_std", "iterate_std")
 # What calibrate varies while the noise stays as stated.
 _AT_STATED_NOISE = ("l2", "steps", "learning-rate", "learning_rate", "batch-size", "batch_size")
+_What = Annotated[
+    Algorithm,
+    typer.Argument(
+        help="What runs: gd (full batches), sgd (random batches), cyclic (batches in order), "
+        "one-pass, or langevin (sampling).",
+    ),
+]
 _WORDS = ("sampling", "order", "momentum_kind", "noise_kind", "neighbors", "release")
 
 
 def takes_run(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a run, and call it with the run as its first argument."""
-    return with_options(command, build_run, first=Annotated[Algorithm, typer.Argument()])
+    return with_options(command, build_run, first=_What)
 
 
 def takes_run_without_noise(command: Callable[..., None]) -> Callable[..., None]:
     """Do the same for a command that looks for the noise: it needs none to start from."""
-    first = Annotated[Algorithm, typer.Argument()]
-    return with_options(command, build_run, first=first, needs_noise=False)
+    return with_options(command, build_run, first=_What, needs_noise=False)
 
 
 def takes_run_or_file(command: Callable[..., None]) -> Callable[..., None]:
@@ -308,7 +315,7 @@ def _option(name: str, flag: Flag) -> Any:
 
 def _names(name: str, flag: Flag) -> str:
     dashed = f"--{name.replace('_', '-')}"
-    return f"{dashed}/--no{dashed[1:]}" if flag.kind is bool else dashed
+    return f"{dashed}/--no{dashed[1:]}" if name == "convex" else dashed
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -345,8 +352,10 @@ def build_run(algorithm: Algorithm, stated: dict[str, Any]) -> Run:
 
 def _release(given: dict[str, Any]) -> Release | str:
     from dplateau.algorithms import Checkpoints
+    from dplateau.ground import checks
 
     stated = {name: given[name] for name in _CHECKPOINT_FLAGS if name in given}
+    checks.choice("release", given["release"], _RELEASES)
     if given["release"] != Checkpoints.name:
         for name in stated:
             raise InvalidInput(f"{_names(name, FLAGS[name])} goes with --release checkpoints")
@@ -354,6 +363,11 @@ def _release(given: dict[str, Any]) -> Release | str:
     if not stated:
         raise InvalidInput(
             "which checkpoints? add --every 100, --at 100,200,500 or --last-iterates 10"
+        )
+    if len(stated) > 1:
+        named = " and ".join(_names(name, FLAGS[name]) for name in stated)
+        raise InvalidInput(
+            f"state the checkpoints once: --every, --at or --last-iterates; got {named}"
         )
     if "at" in stated:
         stated["at"] = [_step(word) for word in stated["at"].split(",")]
@@ -382,6 +396,7 @@ def _describing(algorithm: Algorithm) -> Callable[..., Run]:
     return named[algorithm]
 
 
+_RELEASES = ("last", "all", "random_stop", "checkpoints")
 _CHECKPOINT_FLAGS = ("every", "at", "last_iterates")
 LOSS_FLAGS = (
     "lipschitz",

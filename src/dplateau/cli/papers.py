@@ -226,9 +226,9 @@ def sign_command(
     data = read_bytes(file)
     if new_key:
         _make_key(key)
-    target = signature_beside(file)
+    target, secret = signature_beside(file), read_bytes(key)
     try:
-        signature = signature_of(data, read_bytes(key))
+        signature = signature_of(data, secret)
     except InvalidInput as refused:
         raise InvalidInput(f"{key}: {refused}") from None
     write_whole(target, signature)

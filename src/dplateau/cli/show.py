@@ -85,6 +85,8 @@ def _beside(answer: Answer) -> str:
 def _below(answer: Answer) -> str:
     if answer.least is None:
         return f"none is known: {in_options(str(answer.no_least)).partition(';')[0]}"
+    if answer.least <= 0:
+        return "none above 0 is known"
     return f"{rounded_down(answer.least)} is needed at least (an exact adversary)"
 
 
