@@ -25,10 +25,9 @@ def test_the_demonstration_shows_models_and_claims(capsys: pytest.CaptureFixture
     # Ten classes: guessing has 0.1. More privacy budget, better model.
     assert accuracies[0] > 0.6 < accuracies[-1]
     assert accuracies[3] > 0.9 > accuracies[0]
-    # The planned runs are charged as composed; the hidden one would cost far more so.
-    assert pld[0] == pytest.approx(proved[0], rel=2.5e-3)
-    # Where rows are whitened, the second moments take a tenth of the squared Gaussian parameter.
-    assert all(0.93 * whole < p < whole for p, whole in zip(pld[1:4], proved[1:4], strict=True))
+    # The planned runs are charged as composed; the hidden one would cost far more so. Rows are
+    # whitened, and the second moments take a tenth of the squared Gaussian parameter.
+    assert all(0.93 * whole < p < whole for p, whole in zip(pld[:4], proved[:4], strict=True))
     assert pld[-1] > 2 * proved[-1]
     assert all(a <= b <= c <= d for a, b, c, d in zip(pld, rdp, advanced, naive, strict=True))
     assert "times less for the same noise" in said
