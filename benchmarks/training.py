@@ -38,6 +38,7 @@ PEERS = {
 }
 RATE, RIDGE, NOISE = 4.0, 1e-3, 1.0
 CONSOLE = Console(width=130)
+BLUE, ORANGE = "#0072B2", "#E69F00"
 
 
 def data(n: int, d: int, seed: int = 0) -> tuple[Any, Any]:
@@ -270,17 +271,21 @@ def draw_scaling(points: list[Point], path: str) -> None:
     import matplotlib.pyplot as plt
 
     kinds = list(dict.fromkeys(point[0] for point in points))
-    figure, rows = plt.subplots(2, len(kinds), figsize=(11, 5), sharex="col", sharey="row")
+    figure, rows = plt.subplots(
+        2, len(kinds), figsize=(11, 5), sharex="col", sharey="row", layout="constrained"
+    )
     for column, kind in enumerate(kinds):
         chosen = [point for point in points if point[0] == kind]
         values = [point[1] for point in chosen]
-        rows[0, column].loglog(values, [1e6 * point[2] for point in chosen], "o-")
-        rows[1, column].loglog(values, [point[3] / 1e6 for point in chosen], "o-", color="C1")
+        rows[0, column].loglog(values, [1e6 * point[2] for point in chosen], "o-", color=BLUE)
+        rows[1, column].loglog(values, [point[3] / 1e6 for point in chosen], "o-", color=ORANGE)
         rows[1, column].set_xlabel(kind)
+    for axes in rows.flat:
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
     rows[0, 0].set_ylabel("microseconds per step")
     rows[1, 0].set_ylabel("MB beside the features")
-    figure.suptitle("What a step of private training costs")
-    figure.tight_layout()
+    figure.suptitle("What a step of private training costs", fontsize=10)
     figure.savefig(path, dpi=150)
     CONSOLE.print(f"picture: {path}")
 

@@ -135,10 +135,11 @@ def _(report: AuditReport) -> str:
             _bar(report.epsilon_lower_bound / top),
         ),
     ]
-    text = f"<pre>{html.escape(str(report))}</pre>"
-    return _page(
-        report.verdict, _table(("", "epsilon", ""), rows, raw=2) + _folded("Details", text)
-    )
+    first, *lines = str(report).split("\n")
+    # A claim may be refuted at another epsilon than its own: the first line says where.
+    why = f"<p>{html.escape(lines[0].strip())}</p>" if report.violated and lines else ""
+    details = _folded("Details", f"<pre>{html.escape(str(report))}</pre>")
+    return _page(first, why + _table(("", "epsilon", ""), rows, raw=2) + details)
 
 
 @page_of.register
