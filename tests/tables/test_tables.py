@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from dplateau import InvalidInput
+from dplateau.engines.sources import chunks_of, parts_of
 from dplateau.tables import (
+    Boolean,
     Categories,
+    Day,
     Hashed,
     Ignored,
     Numeric,
@@ -23,6 +30,7 @@ from dplateau.tables import (
     as_table,
     encode_features,
     encode_target,
+    read_tables,
 )
 from dplateau.tables.release import fit_table
 from dplateau.tables.schema import draft
@@ -59,6 +67,38 @@ def test_columns_become_public_ranges_and_indicators() -> None:
     assert found[:, 3:].sum(axis=1).tolist() == [1, 1, 1, 1]
     assert found[0, 3:].tolist() == found[2, 3:].tolist()
     assert encode_target(ROWS, SCHEMA).tolist() == ["a", "b", "a", "b"]
+
+
+def test_missing_cells_of_files_that_stay_on_disk_count_as_declared(tmp_path: Path) -> None:
+    whole = pa.table(
+        {
+            "size": pa.array([0.0, None, 12.0, None]),
+            "count": pa.array([1, None, None, 4]),
+            "member": pa.array([None, True, False, None]),
+            "since": pa.array([date(2020, 1, 1), None, date(2021, 1, 1), None]),
+            "town": pa.array(["Rome", None, "Oslo", None]).dictionary_encode(),
+            "y": ["a", "b", "a", "b"],
+        }
+    )
+    for k in range(2):
+        parquet.write_table(whole.slice(2 * k, 2), tmp_path / f"{k}.parquet")
+    schema = Schema(
+        SCHEMA.target,
+        {
+            "size": Numeric(0, 10, missing="indicator"),
+            "count": Numeric(0, 4, missing="2"),
+            "member": Boolean(missing="indicator"),
+            "since": Day(date(2020, 1, 1), date(2022, 1, 1), missing="zero"),
+            "town": Categories(("Rome", "Oslo"), missing="zero"),
+        },
+    )
+    expected = encode_features(as_table(whole.to_pandas(), name="memory"), schema)
+    source = read_tables([tmp_path], stay=True).source(schema)
+    rows, answers = (np.concatenate(parts) for parts in zip(*parts_of(source), strict=True))
+    assert np.array_equal(rows, expected)
+    assert answers.tolist() == ["a", "b", "a", "b"]
+    (*_, chunk) = chunks_of(source)
+    assert np.array_equal(chunk.rows(np.array([1, 0, 1]))[0], expected[[3, 2, 3]])
 
 
 @given(st.lists(st.sampled_from(range(4)), min_size=1, max_size=6))

@@ -80,7 +80,7 @@ class Encoding:
 
     def __call__(self, batch: Any) -> Part:
         """Return one row of features and a target for each row."""
-        table = arrow_table(batch, f"{self.path} (rows counted within a chunk)")
+        table = arrow_table(batch, f"{self.path} (rows counted among those read together)")
         return encode_features(table, self.schema), encode_target(table, self.schema)
 
 

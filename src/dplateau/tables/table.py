@@ -339,7 +339,7 @@ def _cells(column: Any, name: str, path: str) -> Cells:
 
 def _floats(column: Any) -> FloatArray:
     """Return numbers, NaN where nothing is."""
-    numbers: npt.NDArray[Any] = column.cast("float64", safe=False).to_numpy()
+    numbers: npt.NDArray[Any] = column.cast("float64", safe=False).to_numpy(zero_copy_only=False)
     return numbers.astype(float)
 
 
