@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dplateau import (
+    Body,
     Box,
     CyclicSGD,
     DplateauError,
     InvalidInput,
+    LossGeometry,
     NoisyGD,
     NoisySGD,
     NotApplicable,
@@ -221,3 +223,53 @@ def test_nothing_but_refusals_comes_out_of_bad_input(make: Maker, options: dict[
     assert run.n >= 1
     assert 0 <= run.l2 < math.inf
     assert run.steps >= 1
+
+
+# ---- magnitudes ---------------------------------------------------------------------------------
+
+
+def lossy(**constants: Any) -> Any:
+    return LossGeometry(**{"lipschitz": 1.0, "convex": True, **constants})
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-308, 1e-41, 1e41, 1e308])
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("learning_rate", lambda x: gd(learning_rate=x)),
+        ("learning_rate", lambda x: gd(learning_rate=[1.0, x])),
+        ("noise_multiplier", lambda x: gd(noise_std=None, noise_multiplier=x)),
+        ("noise_std", lambda x: gd(noise_std=x)),
+        ("noise_std", lambda x: gd(noise_std=[x, 1.0])),
+        ("l2", lambda x: gd(l2=x)),
+        ("lipschitz", lambda x: gd(loss=lossy(lipschitz=x))),
+        ("smoothness", lambda x: gd(loss=lossy(smoothness=x))),
+        ("holder constant", lambda x: gd(loss=lossy(holder=(0.5, x)))),
+        ("dissipativity rate", lambda x: gd(loss=lossy(dissipativity=(1.0, x)))),
+        ("dissipativity offset", lambda x: gd(loss=lossy(dissipativity=(x, 1.0)))),
+        ("the domain's diameter", lambda x: gd(domain=Body(x))),
+        ("inverse_temperature", lambda x: langevin(inverse_temperature=x)),
+    ],
+)
+def test_numbers_beyond_every_scale_are_refused(
+    name: str, make: Callable[[float], Run], value: float
+) -> None:
+    """Noise of 1e308 on averages of 100 gradients once overflowed: such a run leaked nothing."""
+    with pytest.raises(InvalidInput, match=rf"{name} = .* beyond double precision"):
+        make(value)
+
+
+@pytest.mark.parametrize("value", [1e-40, 1e40])
+def test_numbers_of_every_scale_are_described(value: float) -> None:
+    geometry = lossy(lipschitz=value, smoothness=value)
+    run = gd(learning_rate=value, noise_std=value, l2=value, loss=geometry, domain=Body(value))
+    for derived in (run.record_step, run.noise_multiplier, run.iterate_std):
+        assert isinstance(derived, float)
+        assert 1e-300 < derived**2 < 1e300
+
+
+def test_batches_beyond_every_scale_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="batch_size = 1e\\+21 leads beyond double precision"):
+        gd(n=10**21)
+    with pytest.raises(InvalidInput, match="batch_size = 1e-21 leads beyond double precision"):
+        sgd(batch_size=1e-21)

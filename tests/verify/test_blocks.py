@@ -232,3 +232,11 @@ def test_what_hides_more_derives_less() -> None:
     assert derived(RUN.replace(l2=0.3)) < base
     assert derived(RUN.replace(domain=Ball(0.01))) < base
     assert derived(RUN.replace(group_size=2)) > base
+
+
+def test_a_record_that_leaves_makes_room_for_another() -> None:
+    """Groups of two: one record is removed, one is added, and all but one of the n are common."""
+    run = RUN.replace(n=4, batch_size=2, group_size=2)
+    assert failed(verify(claim(2.0, run, batch_cap=2))) == "batch limits"
+    assert failed(verify(claim(2.0, run, batch_cap=3))) == "batch limits"
+    assert derived(run, batch_cap=4) > 2

@@ -106,6 +106,22 @@ def test_a_record_that_is_rarely_used_is_not_private_for_that(
         assert verdict.rederived_epsilon is None or verdict.rederived_epsilon >= needed * (1 - 1e-6)
 
 
+# ---- numbers at the ends of double precision -----------------------------------------------------
+
+
+@pytest.mark.parametrize("bound", ["gdp_composition", "pld_composition", "rdp_composition"])
+def test_noise_that_overflows_hides_nothing(bound: str) -> None:
+    """A noise of 1e308 times a batch of 100 was infinite: a claim of 0 where 4.37 is needed."""
+    found = sealed("full batch", bound)
+    run = found["content"]["run"]
+    del run["noise_multiplier"]
+    run |= {"noise_std": 1e308, "n": 100, "steps": 10**6}
+    run["loss"] |= {"lipschitz": 1e307}
+    verdict = verify(forged(found, claimed_epsilon=0.0))
+    assert not verdict.ok
+    assert "beyond double precision" in verdict.checks[-1].detail
+
+
 # ---- hostile files ------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ from dplateau.algorithms.batches import (
     refuse_batches,
 )
 from dplateau.algorithms.geometry import Box, Domain, LossGeometry
+from dplateau.algorithms.magnitudes import require_magnitudes
 from dplateau.algorithms.release import (
     Checkpoints,
     RandomStop,
@@ -143,6 +144,7 @@ class Run:
         self._check_batches()
         self._check_schedules()
         self._check_together()
+        require_magnitudes(self)
 
     def _count_steps(self) -> int:
         """Return T: the steps given, or as many as cover the epochs."""

@@ -191,7 +191,8 @@ def _steps_back(run: Run, rates: Blocks) -> Iterator[tuple[float, float, float, 
 def _require_limits(case: Case, rates: Blocks) -> tuple[float, float, Precise]:
     """Return the least and largest share of common records in a batch, and the chance of others.
 
-    The common batch is drawn from the records that both runs have.
+    The common batch is drawn from the records that both runs have: all n at most (one record that
+    leaves may make room for another), and n less the group at least.
     """
     run, witness = case.run, case.witness
     cap, floor = witness["batch_cap"].whole(), witness["batch_floor"].whole()
@@ -201,7 +202,7 @@ def _require_limits(case: Case, rates: Blocks) -> tuple[float, float, Precise]:
     out = common - floor
     chances = []
     for rate, steps in joined(rates):
-        chances.append(steps * binomial_tail(cap, common, rate))
+        chances.append(steps * binomial_tail(cap, run.n, rate))
         if floor > 0:
             outside = math.nextafter(1 - rate, 1.0)
             chances.append(steps * (binomial_tail(out, common, outside) if out >= 0 else MP.one))
