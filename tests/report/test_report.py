@@ -202,6 +202,18 @@ def test_an_assumption_left_out_is_a_no() -> None:
         assert str(page).startswith("NOT VERIFIED: epsilon ")
 
 
+def test_a_part_declared_elsewhere_must_be_among_the_assumptions() -> None:
+    found = BOTH.to_dict()
+    assert sign_off(found).ok
+    stated = found["content"]["assumptions"]
+    silent = [one for one in stated if "a query" not in one["text"]]
+    assert len(silent) == len(stated) - 1
+    page = sign_off(forged(found, assumptions=silent))
+    assert not page.ok
+    assert page.problem is not None
+    assert "it must state what its parts rest on" in page.problem
+
+
 def test_files_beside_the_paper_are_compared(tmp_path: Path) -> None:
     about = HIDDEN.with_files({"model.json": b"weights", "../elsewhere": b"x"}).to_dict()
     assert dict(sign_off(about, tmp_path).files)["model.json"] == "not here, so not compared"

@@ -19,9 +19,9 @@ from catalogue import RUNS
 from dplateau.algorithms import LossGeometry, NoisySGD
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.bounds.registry import BOUNDS, bound_named
-from dplateau.certificates import certify
+from dplateau.certificates import certify, compose, foreign
 from dplateau.errors import InvalidInput
-from dplateau.ground.sealed import CERTIFICATE, Stamp, seal
+from dplateau.ground.sealed import CERTIFICATE, Stamp, resealed, seal
 from dplateau.verify import read_certificate, verify
 from forging import forged
 
@@ -104,6 +104,31 @@ def test_a_record_that_is_rarely_used_is_not_private_for_that(
         verdict = verify(seal(CERTIFICATE, content, Stamp.now()))
         assert not verdict.ok
         assert verdict.rederived_epsilon is None or verdict.rederived_epsilon >= needed * (1 - 1e-6)
+
+
+# ---- parts that somebody else answers for --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("law", "neighbors", "check"),
+    [
+        ({"kind": "table", "epsilons": [0.3], "deltas": [-0.1]}, "add_remove", "law part 1"),
+        ({"kind": "table", "epsilons": [-0.3], "deltas": [0.1]}, "add_remove", "law part 1"),
+        ({"kind": "table", "epsilons": [0.3], "deltas": [1e308]}, "add_remove", "law part 1"),
+        ({"kind": "cyclic", "epsilons": [0.3], "deltas": [1e-6]}, "add_remove", "law part 1"),
+        ({"kind": "gaussian", "mu": -1.0}, "add_remove", "law part 1"),
+        ({"kind": "table", "epsilons": [0.3], "deltas": [1e-6]}, "cyclic", "neighbors part 1"),
+    ],
+)
+def test_what_is_declared_is_a_law_about_neighbors(law: Found, neighbors: str, check: str) -> None:
+    part = foreign(epsilon=0.3, delta=1e-6, neighbors="add_remove")
+    found = compose([part, part], 1e-5).to_dict()
+    assert verify(found).ok
+    (entry,) = found["content"]["parts"]
+    entry["part"] = forged(entry["part"], law=law, neighbors=neighbors)
+    verdict = verify(resealed(found))
+    assert not verdict.ok
+    assert verdict.checks[-1].name == check
 
 
 # ---- numbers at the ends of double precision -----------------------------------------------------

@@ -1,7 +1,8 @@
 """Signing a claim off: everything a privacy officer must know before saying yes, on one page.
 
 The verdict comes first. It is that of the independent verifier, and it is a no as well if the paper
-leaves out what its theorem rests on, or if a file that it names is another one now.
+leaves out what its theorem rests on, cannot be read as a whole, or names a file that is another one
+now.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dplateau.verify import Check, MixingVerification, Verification, verify, ver
 
 # Checks that compare a claim with what was derived anew, and what was asked for beside it.
 _DECISIVE = ("epsilon is proved", "total variation is proved", "signature")
+_UNREADABLE = (DplateauError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,10 @@ def sign_off(document: Any, folder: Path | None = None) -> SignOff:
     if isinstance(document, dict) and document.get("kind") == sealed.MIXING.name:
         return _mixing(document)
     verdict = verify(document)
-    paper = _readable(document)
-    if paper is None:
-        return SignOff(verdict, None, (), (), None)
+    try:
+        paper = _read(document)
+    except _UNREADABLE as problem:
+        return _unread(verdict, problem)
     more = [_complete(paper)]
     files, same = _files(paper, folder)
     more += [] if same is None else [same]
@@ -154,20 +157,24 @@ def _mixing(document: dict[str, Any]) -> SignOff:
     verdict = verify_mixing(document)
     try:
         paper = MixingCertificate.from_dict(document)
-    except DplateauError:
-        return SignOff(verdict, None, (), (), None)
+    except _UNREADABLE as problem:
+        return _unread(verdict, problem)
     made = f"{paper.stamp.date} by dplateau {paper.stamp.library}"
     return SignOff(verdict, None, grouped(paper.assumptions), (), made)
 
 
-def _readable(document: Any) -> Certificate | Composition | None:
-    kind = document.get("kind") if isinstance(document, dict) else None
-    try:
-        if kind == sealed.COMPOSITION.name:
-            return Composition.from_dict(document)
-        return Certificate.from_dict(document)
-    except (DplateauError, ArithmeticError, RecursionError):
-        return None  # the verdict says why
+def _read(document: Any) -> Certificate | Composition:
+    if isinstance(document, dict) and document.get("kind") == sealed.COMPOSITION.name:
+        return Composition.from_dict(document)
+    return Certificate.from_dict(document)
+
+
+def _unread(verdict: Verification | MixingVerification, problem: Exception) -> SignOff:
+    """Return the page of a paper that does not say in full what it claims: nobody may sign that."""
+    if verdict.ok:
+        check = Check("readable", False, str(problem))
+        verdict = replace(verdict, ok=False, checks=(*verdict.checks, check))
+    return SignOff(verdict, None, (), (), None)
 
 
 def _complete(paper: Certificate | Composition) -> Check:

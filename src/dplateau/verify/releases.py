@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from dplateau.algorithms.base import NEIGHBORS
 from dplateau.ground.sealed import COMPOSITION, FOREIGN
 from dplateau.ground.shown import rounded_up
 from dplateau.verify import reading
@@ -103,11 +104,27 @@ class _Node:
         for part in self.parts:
             if part.kind == reading.FOREIGN:
                 reading.require_envelope(part.document.value, FOREIGN, ledger, part.where)
+                self._require_law(part)
         total = sum(part.count for part in self.parts)
         ledger.require(f"parts{where}", total <= _MOST_PARTS, f"{total} parts")
         self._require_one_relation()
         self._require_assumptions()
         self._known: dict[int, Any] = {}
+
+    def _require_law(self, part: _Part) -> None:
+        """Require that what somebody else answers for is a law about neighbors that there are."""
+        content, law = part.content, part.content["law"]
+        known = content["neighbors"].word() in NEIGHBORS
+        self.ledger.require(f"neighbors{part.where}", known, f"{content['neighbors'].word()!r}")
+        content["name"].word()
+        kind = law["kind"].word()
+        if kind == "gaussian":
+            sensible, detail = law["mu"].number() >= 0, f"mu {law['mu'].number():.9g}"
+        else:
+            rows = _table(law)
+            sensible = kind == "table" and all(e >= 0 and 0 <= d <= 1 for e, d in rows)
+            detail = f"a {kind} of {len(rows)} rows"
+        self.ledger.require(f"law{part.where}", sensible, detail)
 
     def _require_one_relation(self) -> None:
         relations = {_relation(part.document) for part in self.parts}
