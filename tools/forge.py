@@ -3,11 +3,12 @@
     python tools/forge.py --each 3 --seed 1 --state FILE --jobs 2
 
 Honest certificates of every sound bound on the runs of ``tests/catalogue.py`` are altered one field
-at a time and sealed anew, so that only the mathematics can tell. A forgery whose claim does not
-verify is given the smallest one that may: what the verifier derives. Whatever verifies has to be
-true: no exact adversary proves that more is needed, and the library's own evaluation of the altered
-proof, or its best bound for the altered run, claims about as little. The state file gets one line
-per certificate; a second call with the same file goes on where the first one stopped.
+at a time, or ``--at-once`` several, and sealed anew, so that only the mathematics can tell. A
+forgery whose claim does not verify is given the smallest one that may: what the verifier derives.
+Whatever verifies has to be true: no exact adversary proves that more is needed, and the library's
+own evaluation of the altered proof, or its best bound for the altered run, claims about as little.
+The state file gets one line per certificate; a second call with the same file goes on where the
+first one stopped.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ def few_of_a_kind(found: Found, rng: random.Random, most: int) -> list[Place]:
 
 
 ALTERED = ("claim", "bound", "run", "witness")
+# What is no number, or one at an end of double precision.
+_ODD = (True, None, "1", [1], {}, -0.0, 5e-324, 1e308, 10**400)
 
 
 def changes(value: Any, rng: random.Random) -> list[Any]:
@@ -83,10 +86,11 @@ def changes(value: Any, rng: random.Random) -> list[Any]:
         return [not value, None, 1, 0.5]
     if isinstance(value, int):
         whole = [value + 1, value - 1, 2 * value, value // 2, 0, -value, 10 * value + 1, 10**18]
-        return [*whole, float(value) + 0.5]
+        return [*whole, float(value), float(value) + 0.5, rng.choice(_ODD), rng.choice(_ODD)]
     if isinstance(value, float):
         factors = (1.02, 0.98, 1.3, 0.7, 10.0, 0.1, 1e6, 1e-6, 1 + 1e-7, 1 - 1e-7, -1.0, 0.0)
-        return [value * factor for factor in factors] + [1e308, 1e-308, value + 0.01]
+        near = [value * factor for factor in factors]
+        return [*near, value + 0.01, 1e-308, rng.choice(_ODD), rng.choice(_ODD)]
     if isinstance(value, str):
         return [word for word in WORDS if word != value] + [""]
     listed = list(value)
@@ -180,18 +184,22 @@ def applicable() -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Subject:
-    """One certificate to alter: ``each`` values for at most ``most`` fields, drawn by the seed."""
+    """One certificate to alter: ``each`` values for at most ``most`` fields, drawn by the seed.
+
+    Beside the field whose turn it is, others change too until ``at_once`` have.
+    """
 
     run: str
     bound: str
     seed: int
     each: int
     most: int = 10**6
+    at_once: int = 1
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> tuple[str, str, int, int]:
         """Return what names it in a state file."""
-        return self.run, self.bound, self.seed
+        return self.run, self.bound, self.seed, self.at_once
 
 
 def forged(subject: Subject) -> Found:
@@ -199,34 +207,50 @@ def forged(subject: Subject) -> Found:
     run, bound, seed, each = subject.run, subject.bound, subject.seed, subject.each
     rng = random.Random(f"{run} {bound} {seed}")
     found = honest(run, bound)
-    record: Found = {"run": run, "bound": bound, "seed": seed, "tried": 0, "slowest": [0.0, ""]}
-    record |= {"true": 0, "false": [], "open": [], "crashed": []}
+    record: Found = {"run": run, "bound": bound, "seed": seed, "at_once": subject.at_once}
+    record |= {"tried": 0, "slowest": [0.0, ""], "true": 0, "false": [], "open": [], "crashed": []}
     donor = honest(*rng.choice([pair for pair in applicable() if pair[1] == bound]))
     kinds = few_of_a_kind(found, rng, 2)
     for place in rng.sample(kinds, min(subject.most, len(kinds))):
-        options = changes(_at(found, place), rng)
-        with suppress(KeyError, IndexError, TypeError):
-            options.append(_at(donor, place))  # the same field of another certificate
-        for value in rng.sample(options, min(each, len(options))):
-            forgery = altered(found, place, value)
-            where = f"{'.'.join(map(str, place))} = {json.dumps(value)[:80]}"
-            began = time.process_time()
-            try:
-                passed = accepted(forgery)
-            except Exception as problem:  # a verifier must never break down
-                record["crashed"].append(f"{where}: {type(problem).__name__}: {problem}")
-                continue
-            seconds = round(time.process_time() - began, 2)
-            record["slowest"] = max(record["slowest"], [seconds, where])
-            record["tried"] += 1
-            if passed is not None:
-                verdict = judged(passed)
-                if verdict == "true":
-                    record["true"] += 1
-                else:
-                    claim = passed["content"]["claim"]
-                    record[verdict].append(f"{where}, {claim['epsilon']:.6g} at {claim['delta']:g}")
+        for value in _values(found, donor, place, rng, each):
+            changed = {place: value}
+            for other in rng.sample(kinds, min(subject.at_once - 1, len(kinds))):
+                changed[other] = _values(found, donor, other, rng, 1)[0]
+            forgery, where = found, []
+            for at, new in changed.items():
+                with suppress(KeyError, IndexError, TypeError):  # another change took it away
+                    forgery = altered(forgery, at, new)
+                    where.append(f"{'.'.join(map(str, at))} = {json.dumps(new)[:80]}")
+            _count(record, forgery, " and ".join(where))
     return record
+
+
+def _values(found: Found, donor: Found, place: Place, rng: random.Random, most: int) -> list[Any]:
+    options = changes(_at(found, place), rng)
+    with suppress(KeyError, IndexError, TypeError):
+        options.append(_at(donor, place))  # the same field of another certificate
+    return rng.sample(options, min(most, len(options)))
+
+
+def _count(record: Found, forgery: Found, where: str) -> None:
+    """Verify a forgery and write down what came of it."""
+    began = time.process_time()
+    try:
+        passed = accepted(forgery)
+    except Exception as problem:  # a verifier must never break down
+        record["crashed"].append(f"{where}: {type(problem).__name__}: {problem}")
+        return
+    seconds = round(time.process_time() - began, 2)
+    record["slowest"] = max(record["slowest"], [seconds, where])
+    record["tried"] += 1
+    if passed is None:
+        return
+    verdict = judged(passed)
+    if verdict == "true":
+        record["true"] += 1
+    else:
+        claim = passed["content"]["claim"]
+        record[verdict].append(f"{where}, {claim['epsilon']:.6g} at {claim['delta']:g}")
 
 
 def _at(found: Any, place: Place) -> Any:
@@ -300,13 +324,14 @@ def campaign(
     return tally
 
 
-def _finished(state: Path | None) -> dict[tuple[str, str, int], Found]:
-    found: dict[tuple[str, str, int], Found] = {}
+def _finished(state: Path | None) -> dict[tuple[str, str, int, int], Found]:
+    found: dict[tuple[str, str, int, int], Found] = {}
     if state is not None and state.exists():
         for line in state.read_text(encoding="utf-8").splitlines():
             with suppress(json.JSONDecodeError):
                 record = json.loads(line)
-                found[record["run"], record["bound"], record["seed"]] = record
+                one = record["run"], record["bound"], record["seed"], record.get("at_once", 1)
+                found[one] = record
     return found
 
 
@@ -332,6 +357,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prog="python tools/forge.py", description="Alter every field of honest certificates."
     )
     parser.add_argument("--each", type=int, default=3, help="how many values for every field")
+    parser.add_argument("--at-once", type=int, default=1, help="how many fields change at once")
     parser.add_argument("--seed", type=int, default=1, help="which values")
     parser.add_argument("--most", type=int, default=math.inf, help="how many certificates")
     parser.add_argument("--state", type=Path, default=None, help="file to go on from")
@@ -339,7 +365,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes (0: this one)"
     )
     chosen = parser.parse_args(arguments)
-    subjects = [Subject(*pair, chosen.seed, chosen.each) for pair in applicable()]
+    subjects = [
+        Subject(*pair, chosen.seed, chosen.each, at_once=chosen.at_once) for pair in applicable()
+    ]
     random.Random(chosen.seed).shuffle(subjects)
     tally = campaign(
         subjects[: min(chosen.most, len(subjects))], chosen.state, chosen.jobs, sys.stderr

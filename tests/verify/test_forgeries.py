@@ -106,6 +106,43 @@ def test_a_record_that_is_rarely_used_is_not_private_for_that(
         assert verdict.rederived_epsilon is None or verdict.rederived_epsilon >= needed * (1 - 1e-6)
 
 
+# ---- Gaussian noise without any delta ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("run", "bound"),
+    [
+        ("full batch", "gd_contraction"),
+        ("full batch", "gdp_composition"),
+        ("nonsmooth", "naive_composition"),
+        ("reshuffled", "reshuffle_average"),
+        ("checkpoints, cyclic", "checkpoints_ordered"),
+    ],
+)
+def test_gaussian_noise_needs_a_delta(run: str, bound: str) -> None:
+    """At epsilons of 1e20 and more the terms of a curve once cancelled to nothing."""
+    found = forge.honest(run, bound)
+    for epsilon in (100.0, 1e30, 1e300):
+        assert not verify(forged(found, claimed_epsilon=epsilon, claimed_delta=0.0)).ok
+
+
+@pytest.mark.parametrize(
+    ("run", "bound", "epsilon"),
+    [("full batch", "gd_contraction", 700.0), ("reshuffled", "reshuffle_average", 45.0)],
+)
+def test_a_delta_too_small_for_a_double_is_not_zero(run: str, bound: str, epsilon: float) -> None:
+    part = certify(RUNS[run], 1e-5, bounds=[bound_named(bound)])
+    found = compose([part, part], 1e-5).to_dict()
+    content = found["content"]
+    content["parts"][0]["law"] = {"kind": "table", "epsilons": [epsilon], "deltas": [0.0]}
+    content |= {"method": "basic composition", "claim": {"epsilon": 3 * epsilon, "delta": 0.0}}
+    verdict = verify(resealed(found))
+    assert not verdict.ok
+    assert verdict.checks[-1].name == "deltas"
+    content["claim"]["delta"] = 1e-300
+    assert verify(resealed(found)).ok
+
+
 # ---- parts that somebody else answers for --------------------------------------------------------
 
 

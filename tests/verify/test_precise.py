@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -18,6 +20,9 @@ def test_gaussian_curves_of_fifty_digits() -> None:
     assert 0 < gaussian_delta(800, 1) < 1e-300
     assert gaussian_epsilon(0.0, 1e-5) == 0
     assert gaussian_epsilon(1e-7, 1e-5) == 0
+    assert gaussian_epsilon(0.0, 0.0) == 0
+    assert gaussian_epsilon(1.0, 0.0) == math.inf
+    assert all(gaussian_delta(10.0**power, 1) > 0 for power in range(0, 40, 4))
 
 
 @pytest.mark.parametrize(

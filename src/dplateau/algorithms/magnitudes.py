@@ -58,5 +58,5 @@ def _numbers(run: Run) -> Iterator[tuple[str, float]]:
         yield "strong_convexity", loss.strong_convexity
         yield from (("holder constant", pair.constant) for pair in loss.holders)
         if loss.dissipativity is not None:
-            yield "dissipativity offset", loss.dissipativity.offset
-            yield "dissipativity rate", loss.dissipativity.rate
+            offset, rate = loss.dissipativity
+            yield from (("dissipativity offset", offset), ("dissipativity rate", rate))

@@ -41,7 +41,7 @@ from dplateau.verify.iteration import (
     squares_derived,
     worst_record_squares,
 )
-from dplateau.verify.precise import MP, Precise, epsilon_at, mixture
+from dplateau.verify.precise import MP, Precise, epsilon_at, mixture, up
 from dplateau.verify.reading import Entry
 from dplateau.verify.walks import Program, plan_squares, step_losses
 
@@ -175,7 +175,7 @@ def mixture_derived(case: Case, weights: list[Precise], squares: list[float]) ->
     curve = mixture(weights, [math.sqrt(total) * ROUNDED for total in squares])
     how = f"average of {len(squares)} Gaussian curves, fifty digits"
     epsilon = epsilon_at(curve, case.delta, case.epsilon)
-    return Derived(epsilon, how, near=lambda *_: lambda eps: float(curve(eps)) * ROUNDED)
+    return Derived(epsilon, how, near=lambda *_: lambda eps: up(curve(eps)))
 
 
 # --- positions whose steps differ ----------------------------------------------------------------

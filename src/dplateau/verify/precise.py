@@ -32,11 +32,16 @@ def up(value: Precise) -> float:
 
 
 def gaussian_delta(epsilon: Precise, mu: Precise) -> Precise:
-    """Return Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu): mu-GDP as a privacy curve."""
+    """Return Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu): mu-GDP as a privacy curve.
+
+    The difference is rounded up by more than its terms can be off: it never vanishes.
+    """
     if mu == 0:
         return MP.zero
     eps, m = MP.mpf(epsilon), MP.mpf(mu)
-    return MP.ncdf(m / 2 - eps / m) - MP.exp(eps) * MP.ncdf(-m / 2 - eps / m)
+    larger, place = MP.ncdf(m / 2 - eps / m), m / 2 + eps / m
+    gap = larger - MP.exp(eps) * MP.ncdf(-place)
+    return max(gap, MP.zero) + larger * (1 + place**2) * MP.mpf(10) ** -47
 
 
 def gaussian_overlap(epsilon: Precise, mu: Precise) -> Precise:
@@ -110,7 +115,9 @@ def _crossing(excess: Curve, low: Precise, high: Precise) -> Precise:
 
 
 def gaussian_epsilon(mu: float, delta: Precise) -> float:
-    """Return the epsilon of mu-GDP."""
+    """Return the epsilon of mu-GDP; there is none without any delta."""
+    if mu > 0 and delta <= 0:
+        return math.inf
     return epsilon_at(lambda eps: gaussian_delta(eps, mu), delta)
 
 

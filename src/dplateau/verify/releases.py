@@ -23,7 +23,7 @@ from dplateau.verify import reading
 from dplateau.verify.cases import ROUNDED, Case, Derived, rederived
 from dplateau.verify.composed import STRIDE, Curve, Rows, composed_epsilon
 from dplateau.verify.pairs import GaussianPair, LossPair, TableLoss
-from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
+from dplateau.verify.precise import gaussian_delta, gaussian_epsilon, up
 from dplateau.verify.reading import Entry
 from dplateau.verify.report import Ledger, Malformed, Refused, Verification
 from dplateau.verify.verdict import examined
@@ -388,7 +388,7 @@ def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
 
 def _gaussian_rows(mu: float) -> Confirm:
     def exact(row: Row) -> Row:
-        return _raised(row, float(gaussian_delta(row[0], mu)) * (1 + 1e-15))
+        return _raised(row, up(gaussian_delta(row[0], mu)))
 
     return exact
 
