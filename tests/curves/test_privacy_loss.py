@@ -343,6 +343,20 @@ def test_epsilon_over_counts_where_epsilon_leaves_zero() -> None:
 # --- edges -------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("count", [1, 6])
+def test_uses_rarer_than_the_tail_have_one_loss(count: int) -> None:
+    """All losses that the tail leaves are the same double, so no span says how fine a grid is."""
+    pair = PoissonPair(sampling_rate=1e-12, step=50.0)
+    result = compose_pairs([(pair, count)], target_delta=1e-5)
+    assert 0.0 <= result.epsilon() <= 1e-6
+    assert 1e-12 <= result.delta(np.array([0.0]))[0] <= 1e-5
+
+
+def test_a_law_without_finite_losses_proves_nothing() -> None:
+    hopeless = LossPmf(0.1, 0, np.zeros(2), 1.0)
+    assert compose([(hopeless, 3)], target_delta=0.1).epsilon(0.1) == math.inf
+
+
 def test_nothing_composed_loses_nothing() -> None:
     for parts in ([], [(MNIST, 0)], [(PoissonPair(0.5, 0.0), 7)]):
         result = compose_pairs(parts, target_delta=1e-5)

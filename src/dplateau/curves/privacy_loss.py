@@ -165,6 +165,8 @@ def compose(parts: Parts, *, target_delta: float) -> ComposedLoss:
     shift = sum(n * pmf.shift for pmf, n in parts) * (1.0 + _ROUND)
     finite = sum(n * math.log1p(-min(pmf.infinity_mass, 1.0 - 1e-16)) for pmf, n in parts)
     infinite = -math.expm1(finite) * (1.0 + _ROUND)
+    if not all(pmf.masses.any() for pmf, _ in parts):
+        return ComposedLoss(first.step, 0, np.zeros(1), 1.0, 0.0)  # some law is infinite for sure
     if sum(n for _, n in parts) == 1:
         return ComposedLoss(first.step, first.lowest, first.masses, infinite, shift)
     guess = 1.0 / math.sqrt(max(_cumulants(parts, 0.0)[3], 1e-12))
@@ -321,7 +323,8 @@ def compose_pairs(
     total = sum(merged.values())
     tail = target_delta * _TAIL_SHARE / max(total, 1)
     spans = [float(np.ptp(pair.loss_range(tail, o))) for pair in merged for o in orders]
-    step, finest = max(spans, default=1.0) / 1000.0, 2.0 * sum(spans) / _MAX_SIZE
+    # Where a use is rarer than the tail all losses may be one double: then any grid does.
+    step, finest = (max(spans, default=0.0) or 1.0) / 1000.0, 2.0 * sum(spans) / _MAX_SIZE
     best: dict[Order, ComposedLoss] = {}
     deciding = orders
     for _ in range(8):
