@@ -206,7 +206,7 @@ def test_no_bound_speaks_of_an_unknown_scheme(release: str) -> None:
 def test_no_verifier_derives_anything_about_it() -> None:
     from dplateau.verify.cases import Case
     from dplateau.verify.reading import Entry
-    from dplateau.verify.report import Ledger, Refused
+    from dplateau.verify.report import Examination, Refused
     from dplateau.verify.verdict import THEOREMS
 
     witness = {
@@ -216,7 +216,7 @@ def test_no_verifier_derives_anything_about_it() -> None:
     refused = []
     for release in ("last", "all"):
         for name, theorem in THEOREMS.items():
-            case = Case(unknown(release=release), Entry(witness), 1.0, 1e-5, Ledger())
+            case = Case(unknown(release=release), Entry(witness), 1.0, 1e-5, Examination())
             with pytest.raises((Refused, NotApplicable)):
                 theorem(case)
             refused.append(name)

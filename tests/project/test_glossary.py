@@ -35,3 +35,17 @@ def test_names_of_the_code_are_there() -> None:
 def test_the_site_and_the_architecture_lead_to_it() -> None:
     assert "Glossary: glossary.md" in (ROOT / "mkdocs.yml").read_text("utf-8")
     assert "(glossary.md)" in (ROOT / "docs" / "architecture.md").read_text("utf-8")
+
+
+def test_a_class_that_has_a_word_for_its_name_is_the_only_one() -> None:
+    words = {
+        "".join(part.title() for part in word.partition(" (of")[0].split())
+        for row in ROWS
+        for word in row[0].split(", ")
+    }
+    folders = (ROOT / "src", ROOT / "tools")
+    code = "\n".join(p.read_text("utf-8") for folder in folders for p in folder.rglob("*.py"))
+    named = [name for name in re.findall(r"^class (\w+)", code, re.MULTILINE) if name in words]
+    assert len(named) > 10
+    # What the page of the explorer shows is a setting in the same sense.
+    assert [name for name in set(named) if named.count(name) > 1] == ["Setting"]

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from dplateau.algorithms.base import NoiseKind
 from dplateau.audit.clamped_walks import ClampedLaw
 from dplateau.audit.laws import UNIT, Law, MixtureLaw, PaddedLaw, TailBracket
 from dplateau.audit.linear_walks import (
@@ -22,7 +23,7 @@ from dplateau.audit.linear_walks import (
     geometric_sum,
     linear_sums,
 )
-from dplateau.audit.walks import Bernoulli, NoiseKind, Reshuffled, Step, Walk
+from dplateau.audit.walks import Bernoulli, Reshuffled, Step, Walk
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
 

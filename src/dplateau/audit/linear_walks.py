@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dplateau.audit.laws import UNIT, TailBracket, normal_tail
 from dplateau.audit.walks import (
@@ -26,7 +25,7 @@ from dplateau.audit.walks import (
     active_steps,
 )
 from dplateau.errors import NotApplicable
-from dplateau.ground.types import FloatArray
+from dplateau.ground.types import ComplexArray, FloatArray
 
 # ---- indicators that are not random -------------------------------------------------------------
 #
@@ -286,7 +285,6 @@ def _uses(epochs: Reshuffled, ratio: float, steps: int) -> tuple[FloatArray, Flo
 # 60, 1973). Every other error is charged as well: the cut of the series (by the Gaussian factor),
 # the cut of the cumulant series of small weights (by Cauchy's estimate) and the round-off.
 
-ComplexArray = npt.NDArray[np.complex128]
 
 # P(Y outside the span) is at most this, on either side.
 _OUTSIDE = 1e-18

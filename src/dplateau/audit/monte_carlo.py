@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from dplateau.audit.monte_carlo_rates import (
-    Claim,
+    Audited,
     ClaimTable,
     DetectableLeak,
     ThresholdResult,
@@ -44,7 +44,7 @@ _FITTED_SHARE = 0.25
 
 def audit_trainer(
     train: Trainer,
-    certificate: Claim,
+    certificate: Audited,
     data: Any,
     neighbor: Any,
     *,

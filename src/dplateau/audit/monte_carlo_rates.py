@@ -117,7 +117,7 @@ _CENTERS = (0.1, 1e-5)
 Direction = Literal["data_first", "neighbor_first"]
 
 
-class Claim(Protocol):
+class Audited(Protocol):
     """What an audit asks of a claim: a certificate has it, and so has a composition of several."""
 
     @property
@@ -175,7 +175,7 @@ class ClaimTable:
     deltas: FloatArray
 
     @classmethod
-    def of(cls, claim: Claim, runs: int) -> ClaimTable:
+    def of(cls, claim: Audited, runs: int) -> ClaimTable:
         """Tabulate the claim; no rate below about 1 / runs can be told from 0."""
         epsilons, deltas = _tabulated(claim.curve, runs)
         # The headline is tested as it stands, whatever the curve says.

@@ -32,6 +32,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dplateau.algorithms.base import NoiseKind
 from dplateau.audit.final_law import mixed_law
 from dplateau.audit.laws import (
     HalfLine,
@@ -49,7 +50,6 @@ from dplateau.audit.walks import (
     ALWAYS,
     Bernoulli,
     Inclusion,
-    NoiseKind,
     Once,
     Pattern,
     PerStep,

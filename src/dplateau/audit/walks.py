@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dplateau.algorithms.base import NoiseKind
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import BoolArray, FloatArray
 
@@ -192,7 +193,6 @@ def _check_rate(rate: float) -> None:
 # ---- the walk and its steps ---------------------------------------------------------------------
 
 PerStep = float | tuple[float, ...]
-NoiseKind = Literal["gaussian", "laplace"]
 PerStepName = Literal[
     "contraction", "noise_std", "drift", "jump", "pull", "pull_change", "record_pull"
 ]

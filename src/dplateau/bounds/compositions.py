@@ -166,7 +166,7 @@ KNOWN_USES = Asks(_why_no_uses)
 _EXACT_WITHOUT_SAMPLING = ("gdp_composition",)
 
 
-class Composition(Bound):
+class Accountant(Bound):
     """What classical accountants share: they read the uses of the most exposed record."""
 
     note = "docs/theory/compositions.md"
@@ -174,7 +174,7 @@ class Composition(Bound):
     rates: ClassVar[Condition | None] = None
 
 
-class RepeatedStep(Composition):
+class RepeatedStep(Accountant):
     """The most exposed step, amplified by sampling, as often as there are steps."""
 
     rates = ConstantRates()
@@ -242,7 +242,7 @@ def _why_no_poisson_sample(run: Run) -> str | None:
     return None
 
 
-class RdpComposition(Composition):
+class RdpComposition(Accountant):
     """The moments accountant: Rényi divergences add up over steps, converted at the best order."""
 
     name = "rdp_composition"
@@ -365,7 +365,7 @@ def _why_sampled(run: Run) -> str | None:
     return None
 
 
-class GdpComposition(Composition):
+class GdpComposition(Accountant):
     """Exact without sampling: mu = sqrt(sum of squared distances over the record's uses)."""
 
     name = "gdp_composition"
@@ -391,7 +391,7 @@ def _why_no_pair(run: Run) -> str | None:
             return None
 
 
-class PldComposition(Composition):
+class PldComposition(Accountant):
     """The product of every step's dominating pair, composed in both orders and rounded up."""
 
     name = "pld_composition"

@@ -26,7 +26,7 @@ from dplateau.ground.shown import counted
 if TYPE_CHECKING:
     from dplateau.engines import Ray
     from dplateau.estimators.scoring import Evaluation
-    from dplateau.tables import Release, Schema, Table, TableFiles
+    from dplateau.tables import Schema, Table, TableFiles, TableRelease
 
 app = typer.Typer()
 
@@ -519,7 +519,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
     return said
 
 
-def _summary(release: Release, output: Path, public_score: float | None) -> dict[str, Any]:
+def _summary(release: TableRelease, output: Path, public_score: float | None) -> dict[str, Any]:
     """Return the outcome as JSON-ready data."""
     claim = release.certificate.claim
     outcome: dict[str, Any] = {

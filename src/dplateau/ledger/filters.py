@@ -53,14 +53,14 @@ _ERROR = 8 * UNIT_ROUNDOFF
 
 
 @dataclass(frozen=True)
-class Release:
+class Spending:
     """What the ledger knows of a release: its curve, and the law that stands for it in the file."""
 
     law: Law
     curve: PrivacyCurve
 
     @classmethod
-    def of(cls, part: Part, delta: float) -> Release:
+    def of(cls, part: Part, delta: float) -> Spending:
         """Read a part's curve; ``delta`` is how much its tail may lose without regret."""
         curve = curve_of(part, delta)
         law: Law | None = part.curve if isinstance(part, ForeignPart) else gaussian_law(curve)
@@ -162,7 +162,7 @@ class Filter(ABC):
         """Return an amount that the curve states by itself, at delta 0; infinite if it does not."""
         return math.inf
 
-    def options(self, release: Release, slack: float) -> Iterator[tuple[float, float]]:
+    def options(self, release: Spending, slack: float) -> Iterator[tuple[float, float]]:
         """Yield ways to pay for a release: (amount, delta), every one of them valid."""
         yield self.exact_amount(release.curve), 0.0
         if isinstance(release.law, GaussianCurve):
@@ -171,7 +171,7 @@ class Filter(ABC):
         for share in _SHARES if slack > 0 else (0.0,):
             yield self.amount_of(release.law, share * slack), share * slack
 
-    def cost(self, release: Release, amount: float, slack: float) -> tuple[float, float]:
+    def cost(self, release: Spending, amount: float, slack: float) -> tuple[float, float]:
         """Return how to pay for a release so that the larger share of what is left is smallest.
 
         ``amount`` and ``slack`` are left; the answer is (amount, delta) and need not fit. The
@@ -395,7 +395,7 @@ class Budget:
         """Return what an empty ledger holds."""
         return chosen.held(self.epsilon, self._rest) or 0.0
 
-    def terms(self, first: Release, chosen: Filter) -> Terms | None:
+    def terms(self, first: Spending, chosen: Filter) -> Terms | None:
         """Return the terms under which ``first`` is planned and the rest is left to the filter.
 
         None if ``first`` does not fit beside the share of delta that the filter keeps.
@@ -412,7 +412,7 @@ class Budget:
         """The filter of a budget of which nothing is left to choose one for."""
         return PureFilter() if self.delta == 0 else GaussianFilter()
 
-    def best_filter(self, release: Release) -> Filter:
+    def best_filter(self, release: Spending) -> Filter:
         """Return the filter in which the release costs the smaller share of the whole."""
         if self.delta == 0:
             return self.default_filter
@@ -427,7 +427,7 @@ class Budget:
         best = int(np.argmax((self.epsilon - added) / _ORDERS))
         return float(f"{_ORDERS[best]:.2g}")
 
-    def _share_of(self, release: Release, chosen: Filter) -> float:
+    def _share_of(self, release: Spending, chosen: Filter) -> float:
         whole = self.whole(chosen)
         amount, delta = chosen.cost(release, whole, self.slack)
         return max(_share(amount, whole), _share(delta, self.slack))
@@ -437,9 +437,9 @@ class Budget:
         return (self.delta - self.slack) * (1 - UNIT_ROUNDOFF)
 
 
-def release_of(part: Part, budget: Budget) -> Release:
+def release_of(part: Part, budget: Budget) -> Spending:
     """Return what the ledger knows of a part; its table is fine where the budget's slack is."""
-    return Release.of(part, budget.slack or budget.delta * 1e-3 or 1e-9)
+    return Spending.of(part, budget.slack or budget.delta * 1e-3 or 1e-9)
 
 
 def exact(number: float) -> Fraction:

@@ -31,7 +31,7 @@ from dplateau.ledger.accounts import (
     words_of,
 )
 from dplateau.ledger.book import Book
-from dplateau.ledger.filters import Release, Terms, release_of
+from dplateau.ledger.filters import Spending, Terms, release_of
 from dplateau.numerics.solve import smallest_where
 
 # Ledgers that are in force in this process, the innermost last. Every thread sees them: a fit that
@@ -369,7 +369,7 @@ def released_with(whole: Callable[[Part], Part]) -> Iterator[None]:
 
 
 def _payment(
-    account: Account, identity: str, release: Release | None, terms: Terms | None
+    account: Account, identity: str, release: Spending | None, terms: Terms | None
 ) -> dict[str, Any] | str:
     """Return how a release is paid for, or why it is not."""
     if account.planned[identity] > 0:
@@ -421,14 +421,14 @@ def _terms(part: Part, settings: Settings) -> Terms | None:
     return None
 
 
-def _claimed(part: Part, release: Release | None, delta: float) -> float:
+def _claimed(part: Part, release: Spending | None, delta: float) -> float:
     """Return the epsilon of a part alone: what was verified where that is known, else its curve."""
     if not isinstance(part, ForeignPart) and part.claimed_delta == delta:
         return part.claimed_epsilon
     return math.inf if release is None else release.curve.epsilon(delta)
 
 
-def _readable(part: Part, settings: Settings) -> Release | None:
+def _readable(part: Part, settings: Settings) -> Spending | None:
     try:
         return release_of(part, settings.budget)
     except NotApplicable:

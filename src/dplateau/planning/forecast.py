@@ -14,14 +14,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
 from dplateau.algorithms import LossGeometry, Run
 from dplateau.algorithms.schedule import values_over
 from dplateau.algorithms.stated import learning_rate_of, loss_of
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.ground.types import FloatArray
+from dplateau.ground.types import ComplexArray, FloatArray
 from dplateau.losses import ClassWeighted, Huber, Logistic, Loss, SmoothedHinge, Softmax
 from dplateau.losses.weighted import balanced_share
 
@@ -165,7 +164,6 @@ SHARE_BEYOND = 0.1
 # Length of a typical record's gradient, in units of the longest.
 GRADIENT_SHARE = 0.6
 _NODES = 48
-ComplexArray = npt.NDArray[np.complex128]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dplateau.audit.monte_carlo import AuditReport
-from dplateau.audit.monte_carlo_rates import Claim
+from dplateau.audit.monte_carlo_rates import Audited
 from dplateau.certificates import Certificate, Comparison, ComparisonRow, Composition
 from dplateau.errors import InvalidInput
 from dplateau.ground.shown import counted, rounded_down, rounded_up
@@ -281,7 +281,9 @@ class AuditDisplay(Display):
     title: str
 
     @classmethod
-    def from_report(cls, report: AuditReport, certificate: Claim, points: int = 49) -> AuditDisplay:
+    def from_report(
+        cls, report: AuditReport, certificate: Audited, points: int = 49
+    ) -> AuditDisplay:
         """Take rates from the report and the curve from the certificate that was audited."""
         claim = (certificate.claimed_epsilon, certificate.claimed_delta)
         if claim != (report.claimed_epsilon, report.claimed_delta):

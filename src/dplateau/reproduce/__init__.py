@@ -1,6 +1,6 @@
 """Every figure and table of the papers that this library grew from, by its own code."""
 
-from dplateau.reproduce.exhibit import Exhibit, Row, page_of
+from dplateau.reproduce.exhibit import Exhibit, Quoted, page_of
 from dplateau.reproduce.registry import EXHIBITS, exhibit_named
 
-__all__ = ["EXHIBITS", "Exhibit", "Row", "exhibit_named", "page_of"]
+__all__ = ["EXHIBITS", "Exhibit", "Quoted", "exhibit_named", "page_of"]

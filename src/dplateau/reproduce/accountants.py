@@ -24,7 +24,7 @@ from dplateau.curves.conversions import (
 )
 from dplateau.ground.types import FloatArray
 from dplateau.plots.panels import Line, Panel
-from dplateau.reproduce.exhibit import Exhibit, Row
+from dplateau.reproduce.exhibit import Exhibit, Quoted
 
 DELTA = 1e-5
 
@@ -53,7 +53,7 @@ def conversions() -> Exhibit:
             float(np.asarray(linearized_epsilon(alpha, zeta_at, DELTA))),
         )
         ours = float(np.asarray(optimal_epsilon(alpha, zeta_at, DELTA)))
-        rows.append(Row(f"order {alpha}, divergence {zeta_at:g}", closed, ours))
+        rows.append(Quoted(f"order {alpha}, divergence {zeta_at:g}", closed, ours))
     return Exhibit(
         "conversions",
         "From Rényi to approximate privacy",
@@ -98,7 +98,7 @@ def joint_range() -> Exhibit:
         (Panel("all pairs of laws", "chi^alpha", "hockey stick", lines, y_scale="linear"),),
         "largest possible",
         "reached by the pairs drawn",
-        (Row("hockey stick over its upper boundary", 1.0, float(reached.max())),),
+        (Quoted("hockey stick over its upper boundary", 1.0, float(reached.max())),),
         "Pairs of two-point laws fill the range up to its convex hull (Harremoës and Vajda), so "
         "the boundary is a problem in one variable.",
     )
@@ -153,12 +153,12 @@ def moments() -> Exhibit:
     lengths = np.array([1000, 3000])
     exact = epsilon_over_steps(run, DELTA, lengths, bounds=both).epsilon("pld_composition")
     rows = [
-        Row(f"epsilon after {count} steps", float(theirs), float(ours))
+        Quoted(f"epsilon after {count} steps", float(theirs), float(ours))
         for count, theirs, ours in zip(lengths, _published_improved(lengths), exact, strict=True)
     ]
     allowed = float(_published_moments(np.array([400.0]))[0])
     more = int(np.searchsorted(_published_improved(np.arange(1.0, 800.0)), allowed)) - 400
-    rows.append(Row("steps gained by the conversion at the epsilon of 400", 100.0, float(more)))
+    rows.append(Quoted("steps gained by the conversion at the epsilon of 400", 100.0, float(more)))
     return Exhibit(
         "moments",
         "The moments accountant, improved",
@@ -222,12 +222,12 @@ def noise_scales() -> Exhibit:
     )
     naive = noises["naive_composition"]
     rows = (
-        Row("noise for 100 steps: naive", float(formula[2]), float(naive[2])),
-        Row("noise for 10000 steps: naive", float(formula[-1]), float(naive[-1])),
-        Row("noise for 10000 steps: advanced", None, float(noises["advanced_composition"][-1])),
-        Row("noise for 10000 steps: moments", None, float(noises["rdp_composition"][-1])),
-        Row("noise for 10000 steps: PLD", None, float(noises["pld_composition"][-1])),
-        Row("noise for 10000 steps: hidden", None, float(noises["poisson_blocks"][-1])),
+        Quoted("noise for 100 steps: naive", float(formula[2]), float(naive[2])),
+        Quoted("noise for 10000 steps: naive", float(formula[-1]), float(naive[-1])),
+        Quoted("noise for 10000 steps: advanced", None, float(noises["advanced_composition"][-1])),
+        Quoted("noise for 10000 steps: moments", None, float(noises["rdp_composition"][-1])),
+        Quoted("noise for 10000 steps: PLD", None, float(noises["pld_composition"][-1])),
+        Quoted("noise for 10000 steps: hidden", None, float(noises["poisson_blocks"][-1])),
     )
     panel = Panel("noise for epsilon 1", "steps", "noise multiplier", tuple(lines), x_scale="log")
     return Exhibit(

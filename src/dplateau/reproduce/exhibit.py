@@ -10,7 +10,7 @@ from dplateau.plots.panels import Panel, PanelsDisplay
 
 
 @dataclass(frozen=True)
-class Row:
+class Quoted:
     """One number of a paper beside ours; ``theirs`` is None where a figure quotes none."""
 
     what: str
@@ -33,7 +33,7 @@ class Exhibit:
     panels: tuple[Panel, ...]
     theirs: str
     ours: str
-    rows: tuple[Row, ...]
+    rows: tuple[Quoted, ...]
     remark: str
 
     @property

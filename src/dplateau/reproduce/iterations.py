@@ -19,7 +19,7 @@ from dplateau.certificates import epsilon_over_steps
 from dplateau.curves import GaussianCurve, PrivacyCurve, RenyiCurve
 from dplateau.ground.types import FloatArray
 from dplateau.plots.panels import Line, Panel, Surface
-from dplateau.reproduce.exhibit import Exhibit, Row
+from dplateau.reproduce.exhibit import Exhibit, Quoted
 from dplateau.reproduce.published_forms import (
     corollary_3_7,
     corollary_3_8,
@@ -79,7 +79,9 @@ def plateau() -> Exhibit:
     lengths = np.array([end, 10 * end, 100 * end])
     after = epsilon_over_steps(run, DELTA, lengths)
     rows = tuple(
-        Row(f"epsilon after {count} steps ({count // end} D n / (L eta))", float(all_), float(last))
+        Quoted(
+            f"epsilon after {count} steps ({count // end} D n / (L eta))", float(all_), float(last)
+        )
         for count, all_, last in zip(
             lengths, after.epsilon("gdp_composition"), after.best, strict=True
         )
@@ -183,9 +185,9 @@ def _record_panels(
 
 def _record_rows(
     run: Run, places: tuple[tuple[int, float], ...], ours: Run | None = None
-) -> tuple[Row, ...]:
+) -> tuple[Quoted, ...]:
     return tuple(
-        Row(
+        Quoted(
             f"delta of record {record} at epsilon {_short(epsilon)}",
             _of_record("one_pass_hockey_stick", run, record).delta(epsilon),
             _of_record("one_pass_hybrid", ours or run, record).delta(epsilon),
@@ -222,7 +224,7 @@ def random_stop() -> Exhibit:
         title = f"eta = {eta:g}, sigma = {sigma:g}"
         panels.append(Panel(title, "epsilon", "delta", lines, y_limits=(1e-18, 1.0)))
         rows += [
-            Row(
+            Quoted(
                 f"{title}: delta at epsilon {_short(epsilon)}",
                 _claim("random_stop_lipschitz", run).delta(epsilon),
                 _claim("random_stop_mean", run).delta(epsilon),
@@ -275,7 +277,7 @@ def table_1() -> Exhibit:
     )
     orders = 1 + np.geomspace(1e-2, 1e3, 300)
     rows = tuple(
-        Row(
+        Quoted(
             name,
             RenyiCurve(tuple(orders.tolist()), tuple((orders * mu2 / 2).tolist())).epsilon(DELTA),
             GaussianCurve(math.sqrt(sharper[name])).epsilon(DELTA),
@@ -327,7 +329,7 @@ def weakly_smooth() -> Exhibit:
         theirs = published.curve(run, published.plan(run, DELTA)).epsilon(DELTA)
         ours = bound_named("poisson_replace_modulus")
         rows.append(
-            Row(
+            Quoted(
                 f"epsilon, p = {p:g}, eta = .01, batches of 20, noise 60",
                 theirs,
                 ours.curve(run, ours.plan(run, DELTA)).epsilon(DELTA),
@@ -393,8 +395,8 @@ def energy() -> Exhibit:
         "least on a grid of 240 x 240",
         "closed form",
         (
-            Row("sum of squares", grid, closed),
-            Row("the same, at the distances found", None, float(cost(u[1], u[2]))),
+            Quoted("sum of squares", grid, closed),
+            Quoted("the same, at the distances found", None, float(cost(u[1], u[2]))),
         ),
         "The paper proves a local minimum by second-order conditions. Dynamic programming "
         "backwards shows that the cost to go is quadratic, so the closed form is the global "

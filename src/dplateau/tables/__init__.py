@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dplateau.tables.files import TableFiles, read_tables
 from dplateau.tables.model import TableModel, load_model
-from dplateau.tables.release import Release, fit_table
+from dplateau.tables.release import TableRelease, fit_table
 from dplateau.tables.schema import (
     Boolean,
     Categories,
@@ -26,11 +26,11 @@ __all__ = [
     "Ignored",
     "Nonnegative",
     "Numeric",
-    "Release",
     "Schema",
     "Table",
     "TableFiles",
     "TableModel",
+    "TableRelease",
     "Target",
     "as_table",
     "encode_features",

@@ -1,6 +1,6 @@
 """Training on a table: a model, a noisy score if one is paid for, and one certificate for both.
 
-Everything that leaves a training is stated by ``Release.certificate``, and nothing else leaves.
+Everything that leaves a training is stated by ``TableRelease.certificate``; nothing else leaves.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _BOTH_PARTS = Assumption(
 
 
 @dataclass(frozen=True)
-class Release:
+class TableRelease:
     """A model with its certificate and plan, and a noisy evaluation if one was paid for.
 
     ``checkpoints`` holds the models that left on the way, the last or the best of which is
@@ -241,7 +241,7 @@ def fit_table(
     seed: int | None = None,
     scratch: Any = None,
     engine: Any = None,
-) -> Release:
+) -> TableRelease:
     """Train a private model on a table; what a schema says counts as public.
 
     Parameters
@@ -269,7 +269,7 @@ def fit_table(
 
     Returns
     -------
-    Release
+    TableRelease
         The model and one certificate for everything that leaves.
     """
     from dplateau.estimators.scoring import NoisyScore
@@ -323,7 +323,7 @@ def fit_table(
         cost = priced(score, estimator.plan_.gradients)
         source = _randomness(seed, safe_noise)
         evaluation = score.of(released.estimator, _parts(test, schema), cost, source)
-    return Release(
+    return TableRelease(
         released,
         estimator.certificate_,
         estimator.plan_,

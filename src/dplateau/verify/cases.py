@@ -32,7 +32,7 @@ from dplateau.errors import NotApplicable
 from dplateau.verify.composed import Curve, Rows, composed_epsilon
 from dplateau.verify.precise import MP, Precise, binomial_tail, gaussian_epsilon, up
 from dplateau.verify.reading import Entry
-from dplateau.verify.report import Ledger
+from dplateau.verify.report import Examination
 
 # More than a few products and roots of doubles can be off.
 ROUNDED = 1 + 1e-13
@@ -56,11 +56,11 @@ class Case:
     witness: Entry
     epsilon: float
     delta: Precise
-    ledger: Ledger
+    examination: Examination
 
     def require(self, name: str, condition: bool, detail: str) -> None:
         """Write a check down, and stop if it failed."""
-        self.ledger.require(name, condition, detail)
+        self.examination.require(name, condition, detail)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground import sealed
 from dplateau.ground.sealed import Kind, envelope_checks, from_text
 from dplateau.ground.shown import printable, rounded_up
-from dplateau.verify.report import Ledger, Malformed
+from dplateau.verify.report import Examination, Malformed
 
 # What stands for each kind in a file.
 CERTIFICATE, COMPOSITION = sealed.CERTIFICATE.name, sealed.COMPOSITION.name
@@ -138,10 +138,10 @@ def read_certificate(text: str) -> dict[str, Any]:
     raise InvalidInput(reason)
 
 
-def require_envelope(document: Any, kind: Kind, ledger: Ledger, where: str = "") -> Entry:
+def require_envelope(document: Any, kind: Kind, examination: Examination, where: str = "") -> Entry:
     """Require the format, its version and a digest that still fits, and return the content."""
     for what, holds, detail in envelope_checks(document, kind):
-        ledger.require(f"{what}{where}", holds, detail)
+        examination.require(f"{what}{where}", holds, detail)
     content = Entry(document)["content"]
     if "assumptions" in kind.fields:  # each says who answers for it
         for item in content["assumptions"].rows():
@@ -156,29 +156,29 @@ def require_envelope(document: Any, kind: Kind, ledger: Ledger, where: str = "")
     return content
 
 
-def claim(content: Entry, ledger: Ledger, where: str = "") -> tuple[float, float]:
+def claim(content: Entry, examination: Examination, where: str = "") -> tuple[float, float]:
     """Return the claimed epsilon and delta; a paper that claims nothing fails with its reason."""
     if content["claim"].value is None:
-        ledger.require(f"claim{where}", False, printable(content["no_claim"].word()))
+        examination.require(f"claim{where}", False, printable(content["no_claim"].word()))
     silent = content["no_claim"].value is None
-    ledger.require(f"claim{where}", silent, "nothing speaks against it")
+    examination.require(f"claim{where}", silent, "nothing speaks against it")
     claimed = content["claim"]
     epsilon, delta = claimed["epsilon"].number(), claimed["delta"].number()
     sensible = len(claimed.value) == 2 and epsilon >= 0 and 0 <= delta < 1
     detail = f"epsilon {rounded_up(epsilon, 9)} at delta {delta:g}"
-    ledger.require(f"claim{where}", sensible, detail)
+    examination.require(f"claim{where}", sensible, detail)
     return epsilon, delta
 
 
-def run(content: Entry, ledger: Ledger) -> Run:
+def run(content: Entry, examination: Examination) -> Run:
     """Return the described run, if it is one of a size that can be looked at."""
     try:
         read = run_from_dict(content["run"].record())
     except (DplateauError, ArithmeticError) as problem:
-        ledger.require("run", False, str(problem))
+        examination.require("run", False, str(problem))
         raise
     size = max(read.steps, read.n)
-    ledger.require("size", size <= _LARGEST, f"at most {_LARGEST:.0e} steps and records")
+    examination.require("size", size <= _LARGEST, f"at most {_LARGEST:.0e} steps and records")
     return read
 
 

@@ -25,7 +25,7 @@ from dplateau.verify.composed import STRIDE, Curve, Rows, composed_epsilon
 from dplateau.verify.pairs import GaussianPair, LossPair, TableLoss
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon, up
 from dplateau.verify.reading import Entry
-from dplateau.verify.report import Ledger, Malformed, Refused, Verification
+from dplateau.verify.report import Examination, Malformed, Refused, Verification
 from dplateau.verify.verdict import examined
 
 _FIXED = "the parts and their settings were fixed before the first release"
@@ -40,17 +40,17 @@ Confirm = Callable[[Row], Row | None]
 
 def verify_composition(document: Any) -> Verification:
     """Re-derive the claim of a composition; whatever is wrong with it, the answer is a verdict."""
-    ledger = Ledger()
+    examination = Examination()
 
     def derivation() -> None:
-        node = _Node(document, ledger, "", 0)
-        ledger.require_proved(node.epsilon, node.derived(), "composed")
+        node = _Node(document, examination, "", 0)
+        examination.require_proved(node.epsilon, node.derived(), "composed")
 
     return Verification(
-        ok=ledger.settles(derivation),
-        checks=tuple(ledger.checks),
+        ok=examination.settles(derivation),
+        checks=tuple(examination.checks),
         claimed_epsilon=reading.stated(document, "claim", "epsilon"),
-        rederived_epsilon=ledger.derived,
+        rederived_epsilon=examination.derived,
         bound=reading.stated_text(document, "method"),
     )
 
@@ -89,13 +89,13 @@ class _Part:
 class _Node:
     """One composition, its envelope checked when it is made."""
 
-    def __init__(self, document: Any, ledger: Ledger, where: str, depth: int) -> None:
-        self.ledger, self.where, self.depth = ledger, where, depth
-        ledger.require(f"nesting{where}", depth <= _DEEPEST, f"at most {_DEEPEST} levels")
-        self.content = reading.require_envelope(document, COMPOSITION, ledger, where)
-        self.epsilon, self.delta = reading.claim(self.content, ledger, where)
+    def __init__(self, document: Any, examination: Examination, where: str, depth: int) -> None:
+        self.examination, self.where, self.depth = examination, where, depth
+        examination.require(f"nesting{where}", depth <= _DEEPEST, f"at most {_DEEPEST} levels")
+        self.content = reading.require_envelope(document, COMPOSITION, examination, where)
+        self.epsilon, self.delta = reading.claim(self.content, examination, where)
         self.method, records = self.content["method"].word(), self.content["records"].word()
-        ledger.require(f"records{where}", records in ("same", "disjoint"), f"{records!r}")
+        examination.require(f"records{where}", records in ("same", "disjoint"), f"{records!r}")
         self.disjoint = records == "disjoint"
         self.parts = [
             _Part.of(item, f"{where} part {i}")
@@ -103,10 +103,10 @@ class _Node:
         ]
         for part in self.parts:
             if part.kind == reading.FOREIGN:
-                reading.require_envelope(part.document.value, FOREIGN, ledger, part.where)
+                reading.require_envelope(part.document.value, FOREIGN, examination, part.where)
                 self._require_law(part)
         total = sum(part.count for part in self.parts)
-        ledger.require(f"parts{where}", total <= _MOST_PARTS, f"{total} parts")
+        examination.require(f"parts{where}", total <= _MOST_PARTS, f"{total} parts")
         self._require_one_relation()
         self._require_assumptions()
         self._known: dict[int, Any] = {}
@@ -115,7 +115,7 @@ class _Node:
         """Require that what somebody else answers for is a law about neighbors that there are."""
         content, law = part.content, part.content["law"]
         known = content["neighbors"].word() in NEIGHBORS
-        self.ledger.require(f"neighbors{part.where}", known, f"{content['neighbors'].word()!r}")
+        self.examination.require(f"neighbors{part.where}", known, f"{content['neighbors'].word()!r}")
         content["name"].word()
         kind = law["kind"].word()
         if kind == "gaussian":
@@ -124,15 +124,15 @@ class _Node:
             rows = _table(law)
             sensible = kind == "table" and all(e >= 0 and 0 <= d <= 1 for e, d in rows)
             detail = f"a {kind} of {len(rows)} rows"
-        self.ledger.require(f"law{part.where}", sensible, detail)
+        self.examination.require(f"law{part.where}", sensible, detail)
 
     def _require_one_relation(self) -> None:
         relations = {_relation(part.document) for part in self.parts}
         detail = ", ".join(" by ".join(relation) for relation in sorted(relations))
-        self.ledger.require(f"neighbors{self.where}", len(relations) == 1, detail)
+        self.examination.require(f"neighbors{self.where}", len(relations) == 1, detail)
         # A larger unit may have records in several of the disjoint parts.
         single = all(unit == "record" for _, unit in relations)
-        self.ledger.require(f"units{self.where}", single or not self.disjoint, detail)
+        self.examination.require(f"units{self.where}", single or not self.disjoint, detail)
 
     def _require_assumptions(self) -> None:
         """Require that nothing a part rests on was left out."""
@@ -143,7 +143,7 @@ class _Node:
                 needed |= _assumed(part.content)
         missing = sorted(needed - stated)
         detail = "complete" if not missing else f"it lacks {missing[0]!r}"
-        self.ledger.require(f"assumptions{self.where}", not missing, detail)
+        self.examination.require(f"assumptions{self.where}", not missing, detail)
 
     def derived(self) -> float:
         """Return the epsilon that the parts are confirmed to have together."""
@@ -155,7 +155,9 @@ class _Node:
             return self._composed()
         if self.method == "basic composition":
             return self._basic()
-        self.ledger.require(f"method{self.where}", False, f"{self.method!r} is not re-derived here")
+        self.examination.require(
+            f"method{self.where}", False, f"{self.method!r} is not re-derived here"
+        )
         return math.inf
 
     def _worst(self) -> float:
@@ -163,7 +165,7 @@ class _Node:
         for part in self.parts:
             met = self._confirm(part)((self.epsilon, self.delta)) == (self.epsilon, self.delta)
             detail = f"epsilon {rounded_up(self.epsilon, 9)} at delta {self.delta:g}"
-            self.ledger.require(f"claim of{part.where}", met, detail)
+            self.examination.require(f"claim of{part.where}", met, detail)
         return self.epsilon
 
     def _basic(self) -> float:
@@ -174,7 +176,7 @@ class _Node:
             epsilons += part.count * Fraction(row[0])
             deltas += part.count * Fraction(row[1])
         within = deltas <= Fraction(self.delta)
-        self.ledger.require(f"deltas{self.where}", within, f"add up to {float(deltas):.9g}")
+        self.examination.require(f"deltas{self.where}", within, f"add up to {float(deltas):.9g}")
         met = epsilons <= Fraction(self.epsilon)
         return self.epsilon if met else float(epsilons) * (1 + 1e-15)
 
@@ -212,12 +214,12 @@ class _Node:
     def _mu(self, part: _Part) -> float:
         """Return the law's mu, not below the part's own."""
         gaussian = part.law_kind == "gaussian"
-        self.ledger.require(f"law of{part.where}", gaussian, "is a Gaussian one")
+        self.examination.require(f"law of{part.where}", gaussian, "is a Gaussian one")
         mu = part.law["mu"].number()
         own = self._own_mu(part)
         met = own is not None and mu >= own
         detail = f"mu {mu:.9g}, derived {'none' if own is None else format(own, '.9g')}"
-        self.ledger.require(f"law of{part.where}", met, detail)
+        self.examination.require(f"law of{part.where}", met, detail)
         return mu
 
     def _own_mu(self, part: _Part) -> float | None:
@@ -238,10 +240,10 @@ class _Node:
     def _product(self, part: _Part) -> Rows:
         """Return the pairs of a certificate whose proof is one product of them."""
         is_certificate = part.kind == reading.CERTIFICATE and part.law_kind == "pairs"
-        self.ledger.require(f"law of{part.where}", is_certificate, "pairs of a certificate")
+        self.examination.require(f"law of{part.where}", is_certificate, "pairs of a certificate")
         rows = self._certificate(part)[2].rows
         single = rows is not None and rows.weights == (1.0,)
-        self.ledger.require(f"law of{part.where}", single, "the proof is one product of pairs")
+        self.examination.require(f"law of{part.where}", single, "the proof is one product of pairs")
         assert rows is not None
         return rows
 
@@ -250,10 +252,10 @@ class _Node:
 
         At epsilon 0 a row is not needed: the others imply one.
         """
-        self.ledger.require(f"law of{part.where}", part.law_kind == "table", "is a table")
+        self.examination.require(f"law of{part.where}", part.law_kind == "table", "is a table")
         columns = part.law["epsilons"].numbers(), part.law["deltas"].numbers()
         same = len(columns[0]) == len(columns[1])
-        self.ledger.require(f"table of{part.where}", same, "one delta for each epsilon")
+        self.examination.require(f"table of{part.where}", same, "one delta for each epsilon")
         confirm, kept, raised = self._confirm(part), [], 0
         for row in zip(*columns, strict=True):
             sensible = row[0] >= 0 and 0 <= row[1] <= 1
@@ -263,9 +265,9 @@ class _Node:
                 raised += proved != row
             elif row[0] != 0:
                 detail = f"delta {row[1]:.6g} at epsilon {row[0]:.6g} is not confirmed"
-                self.ledger.require(f"table of{part.where}", False, detail)
+                self.examination.require(f"table of{part.where}", False, detail)
         detail = f"{len(kept)} rows confirmed, {raised} of them raised"
-        self.ledger.require(f"table of{part.where}", bool(kept), detail)
+        self.examination.require(f"table of{part.where}", bool(kept), detail)
         return kept
 
     def _confirm(self, part: _Part) -> Confirm:
@@ -289,10 +291,10 @@ class _Node:
         """Return a composition inside this one, its own claim confirmed."""
         place = self.parts.index(part)
         if place not in self._known:
-            inner = _Node(part.document.value, self.ledger, part.where, self.depth + 1)
+            inner = _Node(part.document.value, self.examination, part.where, self.depth + 1)
             detail = f"epsilon {rounded_up(inner.epsilon, 9)} at delta {inner.delta:g}"
             met = inner.derived() <= inner.epsilon
-            self.ledger.require(f"claim of{part.where}", met, detail)
+            self.examination.require(f"claim of{part.where}", met, detail)
             self._known[place] = inner
         known: _Node = self._known[place]
         return known
@@ -302,12 +304,12 @@ class _Node:
         place = self.parts.index(part)
         if place not in self._known:
             try:
-                self._known[place] = examined(part.document.value, Ledger())
+                self._known[place] = examined(part.document.value, Examination())
             except Refused as problem:
-                self.ledger.require(f"certificate of{part.where}", False, str(problem))
+                self.examination.require(f"certificate of{part.where}", False, str(problem))
             derived = self._known[place][2]
             detail = f"derived {rounded_up(derived.epsilon, 9)} ({derived.how})"
-            self.ledger.require(f"certificate of{part.where}", True, detail)
+            self.examination.require(f"certificate of{part.where}", True, detail)
         case, name, derived = self._known[place]
         return case, name, derived
 
@@ -374,7 +376,7 @@ def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
             return row
         # Grids are refined until a claim is nearly met: ask for a little less than is needed.
         for asked in (epsilon * (1 - 1e-3), epsilon):
-            there = replace(case, epsilon=asked, delta=delta, ledger=Ledger())
+            there = replace(case, epsilon=asked, delta=delta, examination=Examination())
             again = rederived(there, name).epsilon
             if math.isfinite(again):
                 return max(epsilon, again), delta

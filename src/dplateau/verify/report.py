@@ -93,7 +93,7 @@ class Malformed(Exception):
 
 
 @dataclass
-class Ledger:
+class Examination:
     """The checks so far, a failed one ends the verification; and what was derived, if anything."""
 
     checks: list[Check] = field(default_factory=list)

@@ -42,7 +42,7 @@ from dplateau.verify.cases import (
 )
 from dplateau.verify.precise import MP, Precise, binomial_tail, up
 from dplateau.verify.reading import Entry
-from dplateau.verify.report import Ledger, MixingVerification, Verification
+from dplateau.verify.report import Examination, MixingVerification, Verification
 from dplateau.verify.walks import Program, StepLosses, Stretch, plan_squares, step_losses
 
 __all__ = ["THEOREMS", "examined", "verify", "verify_mixing"]
@@ -73,27 +73,27 @@ def verify(document: Any) -> Verification:
 
     if isinstance(document, dict) and document.get("kind") == reading.COMPOSITION:
         return verify_composition(document)
-    ledger = Ledger()
-    ok = ledger.settles(lambda: examined(document, ledger))
+    examination = Examination()
+    ok = examination.settles(lambda: examined(document, examination))
     return Verification(
         ok=ok,
-        checks=tuple(ledger.checks),
+        checks=tuple(examination.checks),
         claimed_epsilon=reading.stated(document, "claim", "epsilon"),
-        rederived_epsilon=ledger.derived,
+        rederived_epsilon=examination.derived,
         bound=reading.stated_text(document, "bound"),
     )
 
 
-def examined(document: Any, ledger: Ledger) -> tuple[Case, str, Derived]:
+def examined(document: Any, examination: Examination) -> tuple[Case, str, Derived]:
     """Return what is known of a certificate whose claim holds; a failed check is an error."""
-    content = reading.require_envelope(document, CERTIFICATE, ledger)
-    epsilon, delta = reading.claim(content, ledger)
+    content = reading.require_envelope(document, CERTIFICATE, examination)
+    epsilon, delta = reading.claim(content, examination)
     content["citation"].word()
-    run, name = reading.run(content, ledger), content["bound"].word()
-    case = Case(run, content["witness"], epsilon, delta, ledger)
+    run, name = reading.run(content, examination), content["bound"].word()
+    case = Case(run, content["witness"], epsilon, delta, examination)
     case.witness.record()
     derived = rederived(case, name)
-    ledger.require_proved(epsilon, derived.epsilon, derived.how)
+    examination.require_proved(epsilon, derived.epsilon, derived.how)
     return case, name, derived
 
 
@@ -106,25 +106,25 @@ def examined(document: Any, ledger: Ledger) -> tuple[Case, str, Derived]:
 
 def verify_mixing(document: Any) -> MixingVerification:
     """Re-derive a mixing certificate's claim; whatever is wrong with it is said in the verdict."""
-    ledger = Ledger()
+    examination = Examination()
 
     def derivation() -> None:
-        content = reading.require_envelope(document, MIXING, ledger)
+        content = reading.require_envelope(document, MIXING, examination)
         claimed = content["claim"]["total_variation"].number()
-        ledger.require("claim", 0 <= claimed <= 1, f"total variation {rounded_up(claimed, 9)}")
+        examination.require("claim", 0 <= claimed <= 1, f"total variation {rounded_up(claimed, 9)}")
         content["citation"].word()
-        run, steps = reading.run(content, ledger), content["claim"]["steps"].whole(1)
-        ledger.require("steps", steps == run.steps, f"stated {steps}, the run has {run.steps}")
-        case = Case(run, content["witness"], claimed, 0.0, ledger)
+        run, steps = reading.run(content, examination), content["claim"]["steps"].whole(1)
+        examination.require("steps", steps == run.steps, f"stated {steps}, the run has {run.steps}")
+        case = Case(run, content["witness"], claimed, 0.0, examination)
         total_variation = MP.exp(_log_total_variation(case))
-        ledger.derived = up(total_variation)
-        shown = [rounded_up(value, 9) for value in (claimed, ledger.derived)]
+        examination.derived = up(total_variation)
+        shown = [rounded_up(value, 9) for value in (claimed, examination.derived)]
         detail = f"claimed {shown[0]}, derived {shown[1]} (fifty digits)"
-        ledger.require("total variation is proved", claimed >= min(total_variation, 1), detail)
+        examination.require("total variation is proved", claimed >= min(total_variation, 1), detail)
 
-    ok = ledger.settles(derivation)
+    ok = examination.settles(derivation)
     claimed = reading.stated(document, "claim", "total_variation")
-    return MixingVerification(ok, tuple(ledger.checks), claimed, ledger.derived)
+    return MixingVerification(ok, tuple(examination.checks), claimed, examination.derived)
 
 
 def _log_total_variation(case: Case) -> Precise:

@@ -23,7 +23,7 @@ from dplateau.ground.types import FloatArray
 from dplateau.verify.cases import Case
 from dplateau.verify.precise import MP, Precise, up
 from dplateau.verify.reading import Entry
-from dplateau.verify.report import Ledger
+from dplateau.verify.report import Examination
 
 CONTRACTION = "convex and smooth"
 SMOOTH = "smooth"
@@ -71,7 +71,7 @@ class StepLosses:
     l2: float
     least: float
     most: float
-    ledger: Ledger
+    examination: Examination
 
     def modulus(self, losses: str, eta: float) -> Modulus:
         """Return the modulus of a class of losses, after checking that it was declared."""
@@ -110,13 +110,13 @@ class StepLosses:
             ):
                 return Modulus(self._turned(e), self._jump(e), lesser=True)
         detail = f"the description does not justify {losses!r}"
-        self.ledger.require("class of losses", False, detail)
+        self.examination.require("class of losses", False, detail)
         raise AssertionError(detail)
 
     def slope(self, losses: str, eta: float) -> float:
         """Return the Lipschitz constant of a class of losses that has no jump."""
         modulus = self.modulus(losses, eta)
-        self.ledger.require("linear modulus", modulus.jump == 0, f"{losses!r}")
+        self.examination.require("linear modulus", modulus.jump == 0, f"{losses!r}")
         return modulus.slope
 
     def _largest(self, eta: float, flattest: float, share: float) -> float:
@@ -142,7 +142,7 @@ class StepLosses:
 
 def step_losses(case: Case, least: float, most: float = 1.0) -> StepLosses:
     """Return the losses of a run whose batches hold such shares of b."""
-    return StepLosses(loss_of(case.run), case.run.l2, least, most, case.ledger)
+    return StepLosses(loss_of(case.run), case.run.l2, least, most, case.examination)
 
 
 def _distance_from_one(eta: float, l2: float, h: float, f: float) -> float:
