@@ -159,6 +159,19 @@ def test_files_that_are_read_a_part_at_a_time_give_the_same_model(
     assert "declare them (--classes A,B)" in capsys.readouterr().err
 
 
+def score_of_divided_rows(text: str, held: int) -> Certificate:
+    """Return the score's part of the one certificate, which is about 4000 rows divided in two."""
+    assert verify(json.loads(text)).ok
+    whole = Composition.from_json(text)
+    assert whole.records == "disjoint"
+    model, score = whole.parts
+    assert isinstance(model, Composition)
+    assert isinstance(score, Certificate)
+    assert {part.run.n for part in model.certificates} == {4000 - held}
+    assert score.run.n == held
+    return score
+
+
 def test_rows_of_files_are_held_out_by_the_same_coins(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,15 +198,7 @@ def test_rows_of_files_are_held_out_by_the_same_coins(
     found = json.loads(capsys.readouterr().out)
     held = found["evaluation"]["rows"]
     assert 1.99 <= found["epsilon"] <= 2
-    text = (tmp_path / "secret" / "certificate.json").read_text()
-    whole = Composition.from_json(text)
-    assert whole.records == "disjoint"
-    model, score = whole.parts
-    assert isinstance(model, Composition)
-    assert isinstance(score, Certificate)
-    assert {part.run.n for part in model.certificates} == {4000 - held}
-    assert score.run.n == held
-    assert verify(json.loads(text)).ok
+    score_of_divided_rows((tmp_path / "secret" / "certificate.json").read_text(), held)
 
 
 def test_a_score_on_private_rows_is_part_of_the_one_certificate(
@@ -214,15 +219,7 @@ def test_a_score_on_private_rows_is_part_of_the_one_certificate(
     assert scores["AUC"]["value"] > 0.8
     # A record is in one part only: the worse of both counts.
     assert 0.99 <= said["epsilon"] <= 1
-    text = (out / "certificate.json").read_text()
-    assert verify(json.loads(text)).ok
-    whole = Composition.from_json(text)
-    assert whole.records == "disjoint"
-    model, score = whole.parts
-    assert isinstance(model, Composition)
-    assert isinstance(score, Certificate)
-    assert {part.run.n for part in model.certificates} == {4000 - held}
-    assert score.run.n == held
+    score = score_of_divided_rows((out / "certificate.json").read_text(), held)
     assert 0.499 <= score.claimed_epsilon <= 0.5
     report = " ".join((out / "report.txt").read_text().split())
     assert "by a coin of its own, so a record is in one of both parts" in report

@@ -115,7 +115,9 @@ class _Node:
         """Require that what somebody else answers for is a law about neighbors that there are."""
         content, law = part.content, part.content["law"]
         known = content["neighbors"].word() in NEIGHBORS
-        self.examination.require(f"neighbors{part.where}", known, f"{content['neighbors'].word()!r}")
+        self.examination.require(
+            f"neighbors{part.where}", known, f"{content['neighbors'].word()!r}"
+        )
         content["name"].word()
         kind = law["kind"].word()
         if kind == "gaussian":
