@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -362,6 +365,17 @@ def test_what_promises_little_is_said_and_done(
     said = capsys.readouterr()
     assert f"dplateau: warning: {reason}" in said.err
     assert reason in (out / "report.txt").read_text()
+
+
+def test_names_that_an_output_cannot_encode_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "年.csv"
+    path.write_text("年,y\n1,no\n2,yes\n", encoding="utf-8")
+    command = [sys.executable, "-m", "dplateau", "schema", path, "--target", "y"]
+    done = subprocess.run(
+        command, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"}
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u5e74.csv.schema.toml" in done.stdout
 
 
 GOOD = "age,town,hours,income\n20,Rome,3,low\n30,Oslo,9,high\n"

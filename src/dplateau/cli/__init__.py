@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 # What a shell reports of a command that Ctrl-C ended.
 _STOPPED = 130
@@ -12,6 +13,7 @@ _STOPPED = 130
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input ends with exit code 2 and one line, never a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _write_any_name()
     try:
         from dplateau.cli.commands import app
         from dplateau.ground.files import forget_written
@@ -27,6 +29,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_exit_code_after(error))
     # Some versions of the parser turn an interruption into this exit code, and say nothing.
     sys.exit(_interrupted() if code == _STOPPED else code if isinstance(code, int) else 0)
+
+
+def _write_any_name() -> None:
+    """Let names that an output's encoding lacks be escaped: no command fails at its last line."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _exit_code_after(error: Exception) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -349,10 +350,20 @@ def predict_command(
     suffix = ".csv" if output is None else output.suffix.lower()
     content = written(trained.answers(table, proba=proba, keep=keep or ()), suffix)
     if output is None:
-        print(content.decode(), end="")
+        _print_file(content)
         return
     write_whole(output, content)
     print(f"{counted(table.n_rows, 'prediction')} written to {output}")
+
+
+def _print_file(content: bytes) -> None:
+    """Print a file as it is, whatever the output's encoding."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.flush()
+    else:
+        print(content.decode(), end="")
 
 
 @app.command(
