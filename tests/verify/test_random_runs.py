@@ -63,6 +63,25 @@ def test_the_smallest_deltas_of_groups_are_confirmed() -> None:
     assert verdict.claimed_epsilon == pytest.approx(700.9, abs=0.1)
 
 
+def test_a_block_with_losses_beyond_all_numbers_is_confirmed() -> None:
+    """Three records that rarely meet: one of their blocks has losses of 658."""
+    run = NoisySGD(
+        n=9,
+        sampling_rate=0.00466,
+        steps=64,
+        learning_rate=0.0613,
+        l2=0.058,
+        loss=LossGeometry(lipschitz=2.34, convex=True, smoothness=0.104),
+        noise_std=Schedule(((22.0, 22), (14.3, 21), (9.3, 21))),
+        group_size=3,
+        domain=Box(lower=(-0.276,), upper=(0.276,)),
+        release="last",
+    )
+    verdict = confirmed(run, "poisson_blocks", 1.87e-08)
+    assert verdict.claimed_epsilon is not None
+    assert verdict.claimed_epsilon > 150
+
+
 def test_losses_that_spread_far_are_tilted_to_the_point() -> None:
     """Two records at an epsilon of 712: beside the best tilt nothing is likely near it."""
     run = NoisySGD(

@@ -333,13 +333,14 @@ class BlockPair:
         y = np.linspace(bottom, top, count)
         p, q = self.right.tails(y), self.left.tails(-y).reflected()
         losses = np.maximum.accumulate(p.log_density - q.log_density)
-        if not -_LARGEST_LOSS < losses[0] <= losses[-1] < _LARGEST_LOSS:
+        # Flat stretches are rounding; distinct losses make chords well defined. Larger losses than
+        # numbers hold are not told apart: beyond the last one the curve stays where it is.
+        keep = np.r_[True, np.diff(losses) > 0] & (np.abs(losses) < _LARGEST_LOSS)
+        if np.count_nonzero(keep) < 2:
             raise ArithmeticError(f"one block has losses of {losses[-1]:.3g}")
-        # Flat stretches are rounding; distinct losses make chords well defined.
-        keep = np.r_[True, np.diff(losses) > 0]
 
         def curve(first: Tails, second: Tails, losses: FloatArray) -> _Curve:
-            grown = np.exp(losses)
+            grown = np.exp(np.minimum(losses, _LARGEST_LOSS))
             sticks = first.upper - grown * second.upper
             sticks += first.upper_error + grown * second.upper_error
             sticks = np.clip(sticks, np.maximum(-np.expm1(losses), 0.0), 1.0)
