@@ -40,11 +40,21 @@ def test_an_altered_field_is_noticed_or_leaves_a_true_claim(bound: str) -> None:
     assert tally.sound, str(tally)
 
 
+def test_several_fields_are_altered_at_once() -> None:
+    tally = forge.campaign(
+        [forge.Subject("full batch", "gd_contraction", 7, 1, 6, at_once=3)], state=None, jobs=0
+    )
+    assert tally.tried == 6
+    assert tally.sound, str(tally)
+    assert tally.slowest[1].count(" = ") == 3
+
+
 def test_the_judge_would_see_a_false_claim() -> None:
     found = forge.honest("full batch", "gd_contraction")
     assert forge.judged(found) == "true"
     claimed = found["content"]["claim"]["epsilon"]
     assert forge.judged(forged(found, claimed_epsilon=claimed * 0.1)) == "false"
+    assert forge.judged(forged(found, claimed_epsilon=1e300, claimed_delta=0.0)) == "false"
 
 
 # ---- rare batches, which cost next to nothing of delta only if they are rare ---------------------
