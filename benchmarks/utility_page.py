@@ -63,7 +63,7 @@ def verdict(results: Results, data: str, epsilon: float) -> str:
     """Return how far ours is from the best of the others, and whether that is beyond chance."""
     found = compared(results, data, epsilon)
     if found is None:
-        return "no peer yet"
+        return "no tuned peer"
     return f"{100 * found.gap:+.1f}" + (" **peer ahead**" if found.peer_ahead else "")
 
 
