@@ -23,17 +23,17 @@ from dplateau.engines import (
     scaled,
     train,
 )
-from dplateau.engines.cluster import (
+from dplateau.engines.cluster import engine_of
+from dplateau.engines.randomness import Keystream, binomial_thresholds
+from dplateau.engines.records import ALL, ArrayRecords, Terms, joined
+from dplateau.engines.shards import (
     Gradients,
     Shard,
     Worker,
-    engine_of,
     poisson_batch,
     shard_key,
     shards_of,
 )
-from dplateau.engines.randomness import Keystream, binomial_thresholds
-from dplateau.engines.records import ALL, ArrayRecords, Terms, joined
 from dplateau.errors import InvalidInput, MissingExtra, NotApplicable
 from dplateau.ground.types import IntArray
 from dplateau.losses import Logistic
@@ -97,7 +97,7 @@ def batch(key: bytes, shard: Shard, step: int, rate: float) -> IntArray:
 def test_sums_are_those_of_one_machine_whatever_the_workers(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dplateau.engines.cluster.SHARD_BYTES", 5000)
+    monkeypatch.setattr("dplateau.engines.shards.SHARD_BYTES", 5000)
     shards = shards_of(source(files))
     assert [shard.n for shard in shards] == [200, 200, 100, 400]
     terms = Terms(LOSS, 1.0, None)
@@ -141,7 +141,7 @@ def test_files_are_opened_at_their_turn_and_share_the_room_of_a_chunk(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many shards in a worker take the memory of one."""
-    monkeypatch.setattr("dplateau.engines.cluster.SHARD_BYTES", 5000)
+    monkeypatch.setattr("dplateau.engines.shards.SHARD_BYTES", 5000)
     monkeypatch.setattr("dplateau.engines.records.CHUNK_BYTES", 800 * X[0].nbytes)
     terms = Terms(LOSS, 1.0, None)
     job = Gradients(SAMPLED, terms, terms.ruler(N, D), in_memory=False)

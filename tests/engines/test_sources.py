@@ -33,7 +33,7 @@ from dplateau.engines import (
     scaled,
     train,
 )
-from dplateau.engines.cluster import shards_of
+from dplateau.engines.shards import shards_of
 from dplateau.engines.sources import _append, chunks_of, parts_of, size_of
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
