@@ -81,7 +81,7 @@ def test_a_table_becomes_a_private_model(
     assert report.count("Claim: ") == 1
     assert (
         "Neighbors: tables that differ in one row, present in one and absent from the other "
-        "(add_remove)" in " ".join(report.split())
+        "(add-remove)" in " ".join(report.split())
     )
     # The claim is about this very model: its file's hash is in the certificate and on the page.
     model = (out / "model.json").read_bytes()

@@ -217,7 +217,7 @@ def neighbors_in_words(certificate: Certificate) -> str:
     who = "one row" if run.group_size == 1 else f"the rows of one person, at most {run.group_size}"
     if run.neighbors == "replace":
         return f"tables that differ in {who}, exchanged for as many others (replace)"
-    return f"tables that differ in {who}, present in one and absent from the other (add_remove)"
+    return f"tables that differ in {who}, present in one and absent from the other (add-remove)"
 
 
 def fit_table(
