@@ -262,3 +262,18 @@ def test_a_killed_server_is_noticed_and_its_return_too(page: Page, own_server: S
     own_server.start()
     expect(page.locator("#lost")).to_be_hidden()
     settled(page, f"noise_multiplier={page.locator('#noise_multiplier').input_value()}")
+
+
+def test_no_number_on_the_page_is_rounded_twice(page: Page, server: Server) -> None:
+    """Small and large ones too: a claim of .000123 is not told as 1e-4."""
+    opened(page, server)
+    values = [0.000123, 0.00012345, 0.0009999, 0.64561, 999.6, 123456, 1234567, 9.999e9]
+    shown = page.evaluate(
+        """async (values) => {
+            const { up, down } = await import("./charts.js");
+            return values.map((value) => [Number(up(value)), Number(down(value))]);
+        }""",
+        values,
+    )
+    for value, (above, below) in zip(values, shown, strict=True):
+        assert 0.98 * above <= below <= value <= above

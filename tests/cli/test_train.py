@@ -625,7 +625,10 @@ def test_a_seeded_training_claims_nothing_and_hides_its_seed(
     said = json.loads(capsys.readouterr().out)
     assert (said["epsilon"], said["no_claim"]) == (None, "not private (seeded run)")
     assert all("987654321" not in path.read_text() for path in out.iterdir())
-    assert "not private (seeded run)" in (out / "report.txt").read_text()
+    report = (out / "report.txt").read_text()
+    assert "Claim: not private (seeded run)" in report
+    assert "it has none" in " ".join(report.split())
+    assert "at epsilon" not in report
     assert run("verify", out / "certificate.json") == 1
     assert "not private (seeded run)" in capsys.readouterr().out
 

@@ -101,6 +101,14 @@ def test_other_formats_are_refused_under_a_fitting_digest(version: Any, advice: 
         open_sealed(found, MIXING)
 
 
+@pytest.mark.parametrize("version", [10**4000, "x" * 10**6, [[1] * 10**5]])
+def test_a_version_of_many_pages_is_not_printed(version: Any) -> None:
+    strange = resealed({**sealed(CERTIFICATE), "format": version, "library": "y" * 10**6})
+    with pytest.raises(InvalidInput) as refused:
+        open_sealed(strange, CERTIFICATE)
+    assert len(str(refused.value)) < 300
+
+
 def test_the_first_format_is_known_by_its_own_envelope() -> None:
     old = {"schema": "dplateau/certificate", "schema_version": 1, "claimed_epsilon": 1.0}
     with pytest.raises(InvalidInput, match=r"a certificate of format 1; .* make the certificate"):

@@ -141,6 +141,16 @@ def test_what_is_no_ledger_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFi
         assert verdict(["ledger", "show", str(file)], capsys) == 2
 
 
+def test_an_archive_is_read(path: Path) -> None:
+    """Whoever may not write beside the file (the superuser may) reads it all the same."""
+    whole = Ledger(path).statement().to_dict()
+    path.parent.chmod(0o555)
+    try:
+        assert Ledger(path).statement().to_dict() == whole
+    finally:
+        path.parent.chmod(0o755)
+
+
 def test_a_later_format_is_named(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changed(path, "PRAGMA user_version = 2")
     with pytest.raises(InvalidInput, match="a ledger of format 2; this release reads 1"):

@@ -102,6 +102,33 @@ def test_a_random_stop_and_released_iterates_are_said() -> None:
     assert words_of(shown).released[0].startswith("Every iterate of")
 
 
+def test_an_average_of_iterates_and_momentum_are_said() -> None:
+    run = NoisyGD(
+        n=500,
+        steps=90,
+        learning_rate=0.5,
+        momentum=0.9,
+        average_last=30,
+        noise_std=0.05,
+        loss=LOSS,
+        release="last",
+    )
+    (said,) = words_of(certify(run, DELTA)).released
+    assert said.startswith(
+        "Only the average of the last 30 iterates of Noisy GD, n = 500, 90 steps"
+    )
+    assert "momentum 0.9" in said
+
+
+def test_parts_of_parts_are_a_list_of_their_own() -> None:
+    part = HIDDEN.named("the first model")
+    inner = compose([part, COVERED], DELTA)
+    page = report_page(compose([inner, COVERED], DELTA, records="disjoint"))
+    assert "<li>- " not in page
+    assert "2 releases from the same records:<ul>" in page
+    assert "<td>the first model</td>" in report_page(compose([part, QUERY], DELTA))
+
+
 def test_one_step_over_all_records_is_one_average() -> None:
     """A sum with noise is no training, and a part that has a name is called by it."""
     paper = certify(NoisyGD(n=9, steps=1, noise_multiplier=9.0, release="last"), 1e-5)
@@ -239,6 +266,8 @@ def test_a_paper_that_claims_nothing_is_a_no(paper: Paper) -> None:
     assert str(page).startswith("NOT VERIFIED\n")
     text = report_page(seeded)
     assert '<span class="bad">not verified</span>' in text
+    assert "Nobody: nothing is claimed." in text
+    assert "would hold" not in text
     assert "epsilon = " not in text
     assert explain(seeded).startswith("Claim\n-----\n")
 

@@ -68,8 +68,8 @@ class Tightness(Shown):
         """Show both numbers and their ratio in one line."""
         needed = f"at least {rounded_down(self.lower.epsilon, 4)} is needed"
         return (
-            f"{self.bound} claims {rounded_up(self.upper, 4)} at delta {self.delta:g}, {needed} "
-            f"(ratio {self.ratio:.3f})"
+            f"{self.bound} claims {rounded_up(self.upper, 4)} at delta {rounded_up(self.delta)}, "
+            f"{needed} (ratio {self.ratio:.3f})"
         )
 
 

@@ -52,7 +52,8 @@ class EpsilonOverSteps(Shown):
         first, last = (rounded_up(float(self.best[i])) for i in (0, -1))
         return (
             f"epsilon from {first} after {counted(int(self.steps[0]), 'step')} to {last} after "
-            f"{self.steps[-1]}, at delta = {self.delta:g}, by {counted(len(self.bounds), 'bound')}"
+            f"{self.steps[-1]}, at delta = {rounded_up(self.delta)}, by "
+            f"{counted(len(self.bounds), 'bound')}"
         )
 
     def epsilon(self, bound: str) -> FloatArray:

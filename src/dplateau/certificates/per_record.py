@@ -48,8 +48,8 @@ class RecordEpsilons(Shown):
         """Show the range of the epsilons in one line."""
         least, most = float(self.epsilons.min()), float(self.epsilons.max())
         return (
-            f"epsilon from {rounded_up(least)} to {rounded_up(most)} at delta = {self.delta:g}, "
-            f"over {self.positions.size} positions of a record"
+            f"epsilon from {rounded_up(least)} to {rounded_up(most)} at delta = "
+            f"{rounded_up(self.delta)}, over {self.positions.size} positions of a record"
         )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ FORMAT = 2
 ENVELOPE = ("kind", "format", "library", "date", "content", "digest")
 # More than any honest paper holds, in characters.
 LONGEST = 2 * 10**7
+_SHORT = reprlib.Repr()
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -178,11 +180,14 @@ def _other_format(document: dict[str, Any], kind: Kind) -> str | None:
 
 
 def _refused_format(version: Any, kind: Kind, library: Any = None) -> str:
-    stated = f"a {kind.title} of format {version!r}; dplateau {VERSION} reads format {FORMAT}"
+    # A file may hold anything under these names, also a text of many pages.
+    stated = (
+        f"a {kind.title} of format {_SHORT.repr(version)}; dplateau {VERSION} reads format {FORMAT}"
+    )
     if version == 1:
         return f"{stated} (format 1 was never part of a release: make the {kind.title} again)"
     if isinstance(version, int) and version > FORMAT:
-        maker = library if isinstance(library, str) else "a later version"
+        maker = _SHORT.repr(library)[1:-1] if isinstance(library, str) else "a later version"
         return f"{stated}: read it with the dplateau that wrote it ({maker}) or a later one"
     return stated
 

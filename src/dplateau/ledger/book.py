@@ -121,7 +121,7 @@ class Book:
 
     def rows(self) -> tuple[Row, ...]:
         """Return all rows, once the chain is found whole."""
-        with self._opened() as connection:
+        with self._opened(reading=True) as connection:
             return self._read(connection)
 
     @contextmanager
@@ -146,18 +146,23 @@ class Book:
             note_written(self.path)
 
     @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
+    def _opened(self, *, reading: bool = False) -> Iterator[sqlite3.Connection]:
         if not self.path.is_file():
             raise InvalidInput(
                 f"there is no ledger {self.path}; 'dplateau ledger init' or Ledger.create makes one"
             )
         try:
-            with closing(_connect(self.path)) as connection:
+            with closing(_connect(self.path, still=reading and self._is_still())) as connection:
                 yield connection
         except sqlite3.OperationalError as error:
             raise InvalidInput(f"cannot use the ledger {self.path}: {error}") from None
         except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
             raise InvalidInput(f"{self.path} is not a ledger: {error}") from None
+
+    def _is_still(self) -> bool:
+        """Return whether the file lies where this process cannot write, and no write is open."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        return not (os.access(self.path.parent, os.W_OK) or log.exists())
 
     def _read(self, connection: sqlite3.Connection) -> tuple[Row, ...]:
         """Return all rows; a foreign format or a broken chain is refused."""
@@ -190,9 +195,11 @@ def _write_new(path: Path, first: Row) -> None:
         _insert(connection, first)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, *, still: bool) -> sqlite3.Connection:
+    # SQLite keeps locks in a file beside its database, which an archive has no room for.
+    mode = "immutable=1" if still else "mode=rw"
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=_PATIENCE, isolation_level=None
+        f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_PATIENCE, isolation_level=None
     )
     connection.execute("PRAGMA synchronous = FULL")
     return connection

@@ -173,7 +173,8 @@ class Ledger:
             together = compose(list(planned), budget.delta).claimed_epsilon
             raise SpendRefused(
                 f"the plan was refused: its parts cost epsilon {rounded_up(together, 4)} together "
-                f"at delta {budget.delta:g}, and the budget is {rounded_down(budget.epsilon)}"
+                f"at delta {rounded_up(budget.delta)}, and the budget is "
+                f"{rounded_down(budget.epsilon)}"
             )
         content = {
             **settings.to_dict(),
@@ -382,8 +383,9 @@ def _payment(
             budget = account.settings.budget
             epsilon = release.curve.epsilon(budget.delta)
             return (
-                f"it costs epsilon {rounded_up(epsilon, 4)} or more at delta {budget.delta:g}, and "
-                f"the whole budget is {rounded_down(budget.epsilon)}"
+                f"it costs epsilon {rounded_up(epsilon, 4)} or more at delta "
+                f"{rounded_up(budget.delta)}, and the whole budget is "
+                f"{rounded_down(budget.epsilon)}"
             )
         return {"cost": None, "terms": terms.to_dict(), "law": law}
     chosen = account.terms.filter

@@ -143,6 +143,8 @@ def in_short(run: Run, *, length: bool = False) -> str:
     if length:
         parts.append(counted(run.steps, "step"))
     parts += _geometry(run)
+    if run.momentum > 0:
+        parts.append(f"momentum {run.momentum:g}")
     if run.noise.name in run.parameters():
         parts.append(noise_in_short(run))
     if run.neighbors == "replace":

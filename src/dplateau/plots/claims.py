@@ -75,7 +75,7 @@ class ComparisonDisplay(Display):
             self._draw_bar(ax, place, row, value, start)
         ax.set_yticks(range(len(self.rows)), [_name(row) for row in self.rows])
         ax.set_ylim(len(self.rows) - 0.4, -0.6)
-        draw_frame(ax, wrapped(self.title, 74), f"epsilon at delta = {self.delta:g}", "")
+        draw_frame(ax, wrapped(self.title, 74), f"epsilon at delta = {rounded_up(self.delta)}", "")
         ax.grid(False, axis="y")
         ax.tick_params(axis="y", length=0)
         self._draw_key(ax)
@@ -301,11 +301,12 @@ class AuditDisplay(Display):
             most_false_alarms=np.array([p.most_neighbor for p in report.points]),
             most_misses=np.array([1 - p.least_data for p in report.points]),
             violated=np.array([p.violated for p in report.points]),
-            label=f"claim: epsilon {rounded_up(claim[0], 4, padded=True)} at delta {claim[1]:g}",
+            label=f"claim: epsilon {rounded_up(claim[0], 4, padded=True)} at delta "
+            f"{rounded_up(claim[1])}",
             title=f"Claim {report.verdict}: {report.runs} runs on each of two neighbors, "
             f"confidence {report.confidence:g}\n"
             f"epsilon is at least {rounded_down(report.epsilon_lower_bound, 3, padded=True)} "
-            f"at delta {claim[1]:g}",
+            f"at delta {rounded_up(claim[1])}",
         )
 
     @property

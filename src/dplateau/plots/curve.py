@@ -118,7 +118,9 @@ class EpsilonOverStepsDisplay(Display):
         table = self.table()
         labels = _draw_bounds(ax, table)
         self._set_limits(ax)
-        draw_frame(ax, wrapped(self.title), "steps T", f"epsilon at delta = {self.delta:g}")
+        draw_frame(
+            ax, wrapped(self.title), "steps T", f"epsilon at delta = {rounded_up(self.delta)}"
+        )
         _draw_rest(ax, table, self.lower, labels)
 
     def _set_limits(self, ax: Axes) -> None:
@@ -189,7 +191,7 @@ class EpsilonOverReleasesDisplay(Display):
         low, high = float(self.epsilon.min()), max(self.all_released, float(self.epsilon.max()))
         ax.set_ylim(low / 1.4, high * 1.4)
         ax.set_xlim(1, max(2, int(self.releases.max())))
-        label = f"epsilon at delta = {self.delta:g}"
+        label = f"epsilon at delta = {rounded_up(self.delta)}"
         draw_frame(ax, wrapped(self.title), "iterates that leave, equally spaced", label)
         _plain_numbers(ax)
         write_end_labels(ax, labels)
@@ -252,7 +254,7 @@ class TightnessDisplay(Display):
             labels += draw_lower(ax, example)
         if known[-1]:
             labels.append(self._ratio())
-        y_label = f"epsilon at delta = {self.delta:g}"
+        y_label = f"epsilon at delta = {rounded_up(self.delta)}"
         draw_frame(ax, wrapped(self.title), "steps T", y_label)
         self._explain(ax)
         write_end_labels(ax, labels)

@@ -74,7 +74,8 @@ def _sections(
 ) -> Iterator[tuple[str, str]]:
     words = words_of(paper)
     yield "Claim", "".join(_claim(words, verdict))
-    yield "Neighbors", _tag("h2", "Who is protected") + _paragraph(words.neighbors)
+    nobody = "" if paper.claim is not None else _paragraph("Nobody: nothing is claimed.", "warning")
+    yield "Neighbors", _tag("h2", "Who is protected") + nobody + _paragraph(words.neighbors)
     yield "Released", _tag("h2", "What was released") + _released(words)
     yield "Assumptions", "".join(_assumptions(verdict))
     if paper.claim is not None:
@@ -111,8 +112,19 @@ def _claim(words: Words, verdict: SignOff) -> Iterator[str]:
 
 def _released(words: Words) -> str:
     first, *parts = words.released
-    items = "".join(_tag("li", html.escape(part)) for part in parts)
-    return _paragraph(first) + (_tag("ul", items) if items else "")
+    return _paragraph(first) + _listed(parts)
+
+
+def _listed(lines: Sequence[str]) -> str:
+    """Return lines as a list; those behind a dash are a list in the line before them."""
+    items: list[tuple[str, list[str]]] = []
+    for line in lines:
+        if line.startswith("- "):
+            items[-1][1].append(line[2:])
+        else:
+            items.append((line, []))
+    inner = "".join(_tag("li", html.escape(text) + _listed(below)) for text, below in items)
+    return _tag("ul", inner) if items else ""
 
 
 def _assumptions(verdict: SignOff) -> Iterator[str]:
@@ -219,7 +231,7 @@ def _part(part: Certificate | Composition | ForeignPart) -> tuple[str, str, str]
             part.headline,
             "its own proof",
         )
-    return part.run.kind, part.headline, part.theorem.title
+    return part.name_of_part or part.run.kind, part.headline, part.theorem.title
 
 
 def _audit(content: dict[str, Any]) -> Iterator[str]:

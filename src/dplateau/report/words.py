@@ -205,7 +205,8 @@ def _what_left(certificate: Certificate) -> str:
     if isinstance(run.batches, FullBatch) and run.steps == 1:
         return f"{head}{_one_average(run)}"
     text = f"{head}{_stated(run)}"
-    if certificate.theorem.hidden_state or isinstance(run.release, AllIterates):
+    holds_anyway = not (certificate.theorem.hidden_state or isinstance(run.release, AllIterates))
+    if certificate.claim is None or not holds_anyway:
         return text
     return f"{text} The claim would hold if every iterate had left as well."
 
@@ -221,7 +222,10 @@ def _stated(run: Run) -> str:
     described = in_short(run, length=True).partition(";")[0]
     match run.release:
         case LastIterate():
-            return f"Only the last iterate of {described}. Nothing else that depends on the data."
+            what = "last iterate"
+            if run.average_last > 1:
+                what = f"average of the last {run.average_last} iterates"
+            return f"Only the {what} of {described}. Nothing else that depends on the data."
         case AllIterates():
             return f"Every iterate of {described}."
         case Checkpoints() as checkpoints:

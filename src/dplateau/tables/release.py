@@ -125,11 +125,15 @@ class TableRelease:
         if self.model.whitening:
             lines.append("  noisy second moments of the rows, by which they were whitened")
         if self.evaluation is not None:
-            lines += [f"  {line}" for line in in_words(self.evaluation)]
+            claimed = self.certificate.claim is not None
+            lines += [f"  {line}" for line in in_words(self.evaluation, claimed=claimed)]
         if public_score is not None:
             name = "R^2" if self.model.classes is None else "accuracy"
             lines += ["", f"Exact {name} on the public test rows: {public_score:.4f}"]
         lines += ["", "What ran"]
+        if self.certificate.claim is None:
+            told = "with secret noise, what ran would have had the claims named here; it has none"
+            lines += wrapped(f"({told})", "  ")
         lines += wrapped_lines(textwrap.indent(self.plan.summary, "  "))
         lines += ["", "What the claim rests on"]
         for assumption in self.certificate.assumptions:
@@ -402,9 +406,9 @@ def _plain_shift(estimator: Any) -> tuple[float, ...] | None:
     return None if shift is None else tuple(map(float, shift))
 
 
-def in_words(evaluation: Evaluation) -> list[str]:
+def in_words(evaluation: Evaluation, *, claimed: bool = True) -> list[str]:
     """Return what left with a score, and what follows from it."""
-    cost = f"at epsilon {rounded_up(evaluation.epsilon)}"
+    cost = f"at epsilon {rounded_up(evaluation.epsilon)}" if claimed else "without a claim"
     wide = max(map(len, evaluation.scores))
     lines = [
         f"  {name:{wide}}  {one.value:.4f} "

@@ -165,7 +165,7 @@ def claim(content: Entry, examination: Examination, where: str = "") -> tuple[fl
     claimed = content["claim"]
     epsilon, delta = claimed["epsilon"].number(), claimed["delta"].number()
     sensible = len(claimed.value) == 2 and epsilon >= 0 and 0 <= delta < 1
-    detail = f"epsilon {rounded_up(epsilon, 9)} at delta {delta:g}"
+    detail = f"epsilon {rounded_up(epsilon, 9)} at delta {rounded_up(delta)}"
     examination.require(f"claim{where}", sensible, detail)
     return epsilon, delta
 

@@ -166,7 +166,7 @@ class _Node:
         """Require the claim of each part on its own: a record is in one of them only."""
         for part in self.parts:
             met = self._confirm(part)((self.epsilon, self.delta)) == (self.epsilon, self.delta)
-            detail = f"epsilon {rounded_up(self.epsilon, 9)} at delta {self.delta:g}"
+            detail = f"epsilon {rounded_up(self.epsilon, 9)} at delta {rounded_up(self.delta)}"
             self.examination.require(f"claim of{part.where}", met, detail)
         return self.epsilon
 
@@ -294,7 +294,7 @@ class _Node:
         place = self.parts.index(part)
         if place not in self._known:
             inner = _Node(part.document.value, self.examination, part.where, self.depth + 1)
-            detail = f"epsilon {rounded_up(inner.epsilon, 9)} at delta {inner.delta:g}"
+            detail = f"epsilon {rounded_up(inner.epsilon, 9)} at delta {rounded_up(inner.delta)}"
             met = inner.derived() <= inner.epsilon
             self.examination.require(f"claim of{part.where}", met, detail)
             self._known[place] = inner

@@ -21,17 +21,21 @@ export const short = (value) => {
   return String(Number(value.toPrecision(3)));
 };
 
+// As many digits as there are: nothing is rounded once more.
+const digits = (value) =>
+  value >= 1e6 || value < 1e-3 ? value.toExponential().replace("e+", "e") : String(value);
+
 // An upper bound in three digits is never shown below its value.
 export const up = (value) => {
   if (!value) return "";
   const nearest = Number(value.toPrecision(3));
   const size = 10 ** (Math.floor(Math.log10(value)) - 2);
-  return short(nearest >= value ? nearest : Number((nearest + size).toPrecision(3)));
+  return digits(nearest >= value ? nearest : Number((nearest + size).toPrecision(3)));
 };
 export const down = (value) => {
   const nearest = Number(value.toPrecision(3));
   const size = 10 ** (Math.floor(Math.log10(value)) - 2);
-  return short(nearest <= value ? nearest : Number((nearest - size).toPrecision(3)));
+  return digits(nearest <= value ? nearest : Number((nearest - size).toPrecision(3)));
 };
 
 // On a logarithmic axis: powers of ten, more where there are few of them, fewer where they would not fit.
