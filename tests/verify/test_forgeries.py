@@ -19,8 +19,8 @@ from catalogue import RUNS
 from dplateau.algorithms import LossGeometry, NoisySGD
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.bounds.registry import BOUNDS, bound_named
-from dplateau.certificates import certify, compose, foreign
-from dplateau.errors import InvalidInput
+from dplateau.certificates import Certificate, certify, compose, foreign
+from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.sealed import CERTIFICATE, Stamp, resealed, seal
 from dplateau.verify import read_certificate, verify
 from forging import forged
@@ -258,6 +258,17 @@ def test_enormous_numbers_end_with_a_verdict(run: str, bound: str) -> None:
 )
 def test_enormous_witnesses_end_with_a_verdict(run: str, bound: str, changes: Found) -> None:
     assert not verify(witnessed(sealed(run, bound), **changes)).ok
+
+
+@pytest.mark.parametrize("bound", ONE_OF_EACH)
+def test_a_witness_of_any_shape_is_read_or_refused(bound: str) -> None:
+    """`explain`, `report` and `compose` evaluate the proof of a file themselves."""
+    found = forge.honest(ONE_OF_EACH[bound], bound)
+    for name in found["content"]["witness"]:
+        for junk in (10**400, None, "1", [1], {}, -1):
+            forgery = witnessed(found, **{name: junk})
+            with suppress(DplateauError):
+                assert Certificate.from_dict(forgery).curve is not None
 
 
 def test_deep_nesting_ends_with_a_verdict() -> None:

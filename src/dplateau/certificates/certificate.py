@@ -13,7 +13,7 @@ from dplateau.algorithms import Run, run_from_dict
 from dplateau.bounds.base import Assumption, Bound, Witness
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import PrivacyCurve
-from dplateau.errors import InvalidInput, NotApplicable
+from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.sealed import CERTIFICATE, Kind, Sealed, Stamp
 from dplateau.ground.shown import Shown, rounded_up
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # How a certificate says what it is a part of.
 _THIS_PART = "this part is "
+# What comes of reading numbers, lists and names where something else stands.
+_UNREADABLE = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,14 @@ class Certificate(Claimed):
     assumptions: tuple[Assumption, ...]
 
     def _proved_curve(self) -> PrivacyCurve:
-        return self.theorem.curve_for(self.run, self.witness)
+        try:
+            return self.theorem.curve_for(self.run, self.witness)
+        except DplateauError:
+            raise
+        except _UNREADABLE as problem:  # a file may hold anything in place of a witness
+            kind = type(problem).__name__
+            text = f"the witness is none of {self.bound!r}: reading it failed ({kind}: {problem})"
+            raise InvalidInput(text) from problem
 
     @property
     def theorem(self) -> Bound:
