@@ -240,3 +240,12 @@ def test_a_record_that_leaves_makes_room_for_another() -> None:
     assert failed(verify(claim(2.0, run, batch_cap=2))) == "batch limits"
     assert failed(verify(claim(2.0, run, batch_cap=3))) == "batch limits"
     assert derived(run, batch_cap=4) > 2
+
+
+def test_more_laws_than_an_honest_plan_has_are_not_looked_at() -> None:
+    """199 blocks for a group of 50 once took a minute and a gigabyte."""
+    run = RUN.replace(n=1000, steps=100_000, group_size=50)
+    edges = [[0, 0], [1, 500], *([500 * i + 1, 500 * (i + 1)] for i in range(1, 199))]
+    edges[-1][1] = run.steps
+    found = claim(2.0, run, batch_cap=1000, single_steps=0, edges=edges)
+    assert failed(verify(found)) == "laws"

@@ -53,6 +53,8 @@ from dplateau.verify.precise import MP, Precise, binomial_tail, up
 from dplateau.verify.walks import step_losses
 
 _MOST_BLOCKS = 200
+# Blocks times splits of a group, each of which has laws of its own.
+_MOST_LAWS = 600
 _MOST_STRETCHES = 10**5
 _MOST_RECORDS_OF_A_GROUP = 50
 # Values of M that are written out one by one.
@@ -114,6 +116,9 @@ def parts_of(case: Case) -> tuple[list[Parts], Precise]:
     stretches, extra = stretches_of(case)
     edges, diameter, rarest = require_edges(case), case.run.diameter, rarest_chance(case)
     splits = require_splits(case)
+    laws = len(splits) * (len(edges.uses) - 1)
+    detail = f"{laws} blocks for {len(splits)} splits of the group, at most {_MOST_LAWS}"
+    case.require("laws", laws <= _MOST_LAWS, detail)
     return [block_parts(stretches, edges, split, diameter, rarest) for split in splits], extra
 
 
