@@ -169,6 +169,24 @@ def test_blanks_do_not_count_and_the_index_of_pandas_is_ignored(tmp_path: Path) 
     assert looks_like_identifier("Unnamed: 0")
 
 
+@pytest.mark.parametrize("header", ["39,State-gov,Alice Smith", "Alice Smith;2024-05-01;Oslo"])
+def test_a_record_in_place_of_the_header_is_refused_and_not_shown(
+    header: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "t.csv", f"{header}\n{header}\n")
+    with pytest.raises(InvalidInput, match="seems to be a record") as refusal:
+        read_table(path)
+    assert not any(cell in str(refusal.value) for cell in ("39", "State", "Alice", "2024", "Oslo"))
+
+
+@pytest.mark.parametrize("header", ["label,0,1,2", "town,2019,2020,2021", "q1,2nd floor,a"])
+def test_numbers_that_count_columns_are_names(header: str, tmp_path: Path) -> None:
+    row = ",".join(["5"] * len(header.split(",")))
+    assert list(
+        read_table(write(tmp_path / "t.csv", f"{header}\n{row}\n")).columns
+    ) == header.split(",")
+
+
 def test_an_odd_cell_far_down_is_found_by_its_place(tmp_path: Path) -> None:
     """The first block of a file decides about types; later blocks may disagree."""
     note = "n" * 2000

@@ -47,6 +47,8 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "null", "NULL")
 _NOTHING = {*MISSING, "?", "-", ".", "None"}
 SEPARATORS = (",", ";", "\t", "|")
 _BLOCK = 1 << 24
+# Numbers, dates and times.
+_NO_WORD = re.compile(r"[-+.,/:% \d]*\d[-+.,/:% \d]*")
 _NOT_UTF8 = "it is not UTF-8 text; convert its encoding first"
 _NO_NUMBER = (
     "text where a number is declared; numbers are written as 1234.5, with no %, no currency and "
@@ -123,7 +125,8 @@ def read_table(path: Path, *, separator: str | None = None, decimal: str = ".") 
 
     The separator is by default the one of comma, semicolon, tab and bar that the header has most
     of. Empty cells and NA are missing values. Of a CSV file blanks around names and texts do not
-    count, and a column without a name is called by its place, Unnamed: 0.
+    count, and a column without a name is called by its place, Unnamed: 0. A header that reads like
+    a record is refused: names are shown freely, and the first record must not be.
     """
     if path.is_dir():
         raise InvalidInput(f"cannot read {path}: it is a folder; give a CSV or Parquet file")
@@ -194,6 +197,7 @@ def _csv(path: Path, separator: str | None, decimal: str) -> Any:
             path, read_options=reading, convert_options=convert, parse_options=parse
         )
 
+    _refuse_record_as_header(path, parse.delimiter)
     try:
         try:
             return _bare(read())
@@ -211,6 +215,20 @@ def _csv(path: Path, separator: str | None, decimal: str) -> Any:
         raise InvalidInput(f"cannot read {path}: {error.strerror or 'it failed'}") from None
     # Outside the handler: a chained exception would keep the cells that the first one quoted.
     raise InvalidInput(f"cannot read {path} as CSV: {reason}")
+
+
+def _refuse_record_as_header(path: Path, delimiter: str) -> None:
+    """Refuse a file whose names are numbers or dates, unless the numbers count the columns."""
+    first = _begin(path).decode("utf-8-sig", errors="replace").splitlines()[:1]
+    names = [cell.strip() for row in csv.reader(first, delimiter=delimiter) for cell in row]
+    places = [at for at, name in enumerate(names, 1) if _NO_WORD.fullmatch(name)]
+    counted_from = {int(names[at - 1]) - at if names[at - 1].isdecimal() else None for at in places}
+    if not places or (len(places) > 1 and len(counted_from) == 1 and None not in counted_from):
+        return
+    raise InvalidInput(
+        f"cannot read {path} as CSV: its first row holds a number or a date where the name of "
+        f"column {places[0]} should stand, so it seems to be a record; put a row of names first"
+    )
 
 
 def _begin(path: Path) -> bytes:
