@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from dplateau import (
     LossGeometry,
     NoisyGD,
     NoisySGD,
+    NotApplicable,
     OnePassSGD,
     calibrate,
     certify,
@@ -24,6 +26,7 @@ from dplateau import (
     verify,
 )
 from dplateau.algorithms import Run
+from dplateau.bounds import checkpoints
 from dplateau.bounds.checkpoints import stretches_of
 from dplateau.bounds.registry import bound_named
 from dplateau.curves import GaussianCurve
@@ -184,6 +187,34 @@ def test_very_many_different_stretches_are_left_to_composition() -> None:
     reason = bound_named("checkpoints_full_batch").refusal(run)
     assert reason is not None
     assert "at most 2000 different stretches" in reason
+
+
+def test_more_blocks_than_are_verified_in_seconds_are_left_to_composition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = 600
+    run = SAMPLED.replace(
+        n=5000,
+        steps=steps,
+        learning_rate=np.linspace(0.5, 0.4, steps),
+        release=Checkpoints(every=200),
+    )
+    bound = bound_named("checkpoints_poisson")
+    planned = bound.plan(run, 1e-5)
+    each = [len(part["witness"]["edges"]) - 1 for part in planned["stretches"]]
+    assert len(each) == 3
+    assert min(each) > 1
+    # A file with a hundred times as many is not looked at, whatever the blocks are.
+    many = [dict(part["witness"]) for part in planned["stretches"]]
+    for one in many:
+        one["edges"] = [[k, k] for k in range(101 * max(each))]
+    rows = [{**part, "witness": one} for part, one in zip(planned["stretches"], many, strict=True)]
+    forged = replace(certify(run, 1e-5), bound=bound.name, witness={**planned, "stretches": rows})
+    assert verify(forged.to_dict()).checks[-1].name == "laws"
+    # Nor does the library claim more than that.
+    monkeypatch.setattr(checkpoints, "MOST_LAWS", sum(each) - 1)
+    with pytest.raises(NotApplicable, match=rf"{sum(each)} blocks for 3 different stretches"):
+        bound.plan(run, 1e-5)
 
 
 @pytest.mark.parametrize("name", ["full batch", "cyclic"])

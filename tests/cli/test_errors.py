@@ -206,6 +206,21 @@ def test_interruptions_end_quietly(
     assert capsys.readouterr().err == "dplateau: interrupted; nothing was written\n"
 
 
+def test_an_interruption_that_compiled_code_turned_into_its_own_error_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dplateau import cli
+    from dplateau.cli import commands
+
+    def stopped(**_: object) -> None:
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    monkeypatch.setattr(commands, "app", stopped)
+    with pytest.raises(SystemExit, match="130"):
+        cli.main(["account"])
+    assert capsys.readouterr().err == "dplateau: interrupted; nothing was written\n"
+
+
 # Presses Ctrl-C when a module is looked for, and then lets the command go on as a user's would.
 PRESSED = """
 import os, signal, sys

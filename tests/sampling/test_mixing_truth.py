@@ -73,7 +73,7 @@ def test_the_truth_on_an_interval_lies_below(name: str) -> None:
 
 
 @given(
-    low=st.floats(-3.0, 3.0),
+    low=st.integers(-300, 300).map(lambda hundredths: hundredths / 100),
     gain=st.floats(0.01, 6.0),
     place=st.floats(-0.8, 0.8),
     width=st.floats(0.05, 0.5),

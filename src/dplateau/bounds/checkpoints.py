@@ -57,6 +57,9 @@ from dplateau.shifts.positions import EpochSteps, position_costs, reshuffled
 
 # Stretches that differ from each other and are planned one by one.
 MOST_DIFFERENT = 2000
+# Blocks of all different stretches, times the ways to split a group: each has laws of its own, and
+# whoever verifies a claim should not have to wait.
+MOST_LAWS = 400
 # Groups of positions over which shuffled runs are averaged.
 _GROUPS = 64
 
@@ -151,13 +154,17 @@ class ComposedStretches(Bound):
         """Plan every stretch with every bound that covers all of them, and keep the best."""
         stretches = stretches_of(run)
         share = delta / sum(one.count for one in stretches)
-        witnesses = []
+        witnesses, too_many = [], ""
         for bound in self.covered.by(run):
             for planner in planners(bound, many=any(one.count > 1 for one in stretches)):
                 planned = [planner(stretch_run(run, one), share) for one in stretches]
+                if too_many := _why_too_many_laws(bound, run, planned):
+                    continue
                 rows = zip(stretches, planned, strict=True)
                 parts = [{**vars(one), "witness": dict(plan)} for one, plan in rows]
                 witnesses.append({"bound": bound.name, "stretches": parts})
+        if not witnesses:
+            raise NotApplicable(too_many)
         if len(witnesses) == 1:
             return witnesses[0]
         return min(witnesses, key=lambda witness: self.curve(run, witness).epsilon(delta))
@@ -183,20 +190,24 @@ class ComposedStretches(Bound):
         """Return an epsilon for each length; stretches of the same length are planned once."""
         longest = run.replace(steps=int(steps.max()))
         share = delta / sum(one.count for one in stretches_of(longest))
-        curves: dict[tuple[str, int], PrivacyCurve] = {}
+        known: dict[tuple[str, int], tuple[PrivacyCurve, Witness]] = {}
 
-        def curve(bound: Bound, alone: Run) -> PrivacyCurve:
+        def curve(bound: Bound, alone: Run) -> tuple[PrivacyCurve, Witness]:
             key = (bound.name, alone.steps)
-            if key not in curves:
-                curves[key] = bound.curve(alone, bound.plan(alone, share))
-            return curves[key]
+            if key not in known:
+                plan = bound.plan(alone, share)
+                known[key] = bound.curve(alone, plan), plan
+            return known[key]
 
         epsilons = np.full(steps.shape, np.inf)
         for i, count in enumerate(steps):
             shorter = run.replace(steps=int(count))
             stretches = [(stretch_run(shorter, one), one.count) for one in stretches_of(shorter)]
             for bound in self.covered.by(shorter):
-                parts = [(curve(bound, alone), times) for alone, times in stretches]
+                curves, plans = zip(*(curve(bound, alone) for alone, _ in stretches), strict=True)
+                if _why_too_many_laws(bound, shorter, plans):
+                    continue
+                parts = [(one, times) for one, (_, times) in zip(curves, stretches, strict=True)]
                 epsilons[i] = min(epsilons[i], composed(parts).epsilon(delta))
         return epsilons
 
@@ -215,6 +226,19 @@ def _why_too_many(run: Run) -> str | None:
     return (
         f"composes at most {MOST_DIFFERENT} different stretches between releases; yours has "
         f"{different} (composition covers it)"
+    )
+
+
+def _why_too_many_laws(bound: Bound, run: Run, plans: Sequence[Witness]) -> str:
+    """Return why so many blocks are not claimed; nothing where they are few, or there are none."""
+    if not isinstance(bound, PoissonBlocks):
+        return ""
+    laws = len(bound.splits(run.group_size)) * sum(len(plan["edges"]) - 1 for plan in plans)
+    if laws <= MOST_LAWS:
+        return ""
+    return (
+        f"needs {laws} blocks for {len(plans)} different stretches between releases, and more than "
+        f"{MOST_LAWS} take too long to verify (composition covers it)"
     )
 
 

@@ -47,7 +47,7 @@ def _exit_code_after(error: Exception) -> int:
 
     if type(error).__name__ == "NoArgsIsHelpError":
         return 0
-    if type(error).__name__ == "Abort":
+    if type(error).__name__ == "Abort" or _hides_ctrl_c(error):
         return _interrupted()
     if isinstance(error, DplateauError):
         from dplateau.cli.language import in_options
@@ -67,6 +67,13 @@ def _exit_code_after(error: Exception) -> int:
 
     sys.stderr.write(f"dplateau: {printable(' '.join(message.split()))}\n")
     return 2
+
+
+def _hides_ctrl_c(error: BaseException | None) -> bool:
+    """Return whether Ctrl-C is behind an error: compiled code and imports make it one of theirs."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _interrupted() -> int:

@@ -42,6 +42,8 @@ from dplateau.verify.cases import (
 from dplateau.verify.precise import MP, Precise
 
 _MOST_RELEASES = 10**6
+# Blocks of all different stretches, times the splits of a group.
+_MOST_LAWS = 400
 _FULL_BATCH = ("gd_contraction", "gd_bounded", "modulus")
 
 
@@ -72,6 +74,10 @@ def checkpoints_poisson(case: Case) -> Derived:
     fits = name == ("poisson_blocks_replace" if swapped else "poisson_blocks")
     case.require("bound of a stretch", fits, f"{name!r} for {case.run.neighbors!r}")
     splits: list[blocks.Parts] = []
+    plans = [row["witness"]["edges"] for row in case.witness["stretches"].rows()]
+    each = sum(len(edges.tuples("noise lag", "use lag")) - 1 for edges in plans)
+    laws = len(blocks.require_splits(case)) * each
+    case.require("laws", laws <= _MOST_LAWS, f"{laws} in all stretches, at most {_MOST_LAWS}")
     failing = MP.zero
     for one, alone in _stretch_cases(case):
         require_plain(alone, own_rates=True)
