@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import ndtr
 
 from dplateau import Ball, LossGeometry, NoisySGD, certify
@@ -19,7 +20,7 @@ from dplateau.curves import PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.verify import verify
-from dplateau.verify.coins import start_law
+from dplateau.verify.starts import start_law
 
 DELTA = 1e-5
 BOUND = FixedSizeAveraged()
@@ -294,3 +295,25 @@ def test_the_verifier_never_takes_a_start_for_rarer_than_it_is(rate: float) -> N
         exact = float(chances[values > point].sum())
         nearby = float(chances[values > point - 2e-3].sum())
         assert exact * (1 - 1e-12) <= law.tail(point) <= nearby + 1e-9
+
+
+@pytest.mark.parametrize(("rate", "rarest"), [(0.004, 1e-12), (0.03, 1e-40), (0.3, 1e-90)])
+def test_the_verifier_tells_starts_apart_that_are_rarer_than_rounding(
+    rate: float, rarest: float
+) -> None:
+    """Halfway between whole numbers, which its grid does not move there: a sum of binomials."""
+    weights = np.repeat([4.0, 3.0, 2.0, 1.0], 60)
+    law = np.ones(1)
+    for weight in (4, 3, 2, 1):
+        one = np.zeros(60 * weight + 1)
+        one[::weight] = stats.binom.pmf(np.arange(61), 60, rate)
+        law = np.convolve(law, one)  # all terms positive: nothing cancels
+    tails = np.r_[np.cumsum(law[::-1])[::-1], 0.0]
+    top = int(np.argmax(tails < rarest))
+    found = start_law(weights, rate, older=0.0, top=float(top), rarest=rarest)
+    for point in range(top):
+        exact = tails[point + 1]
+        assert exact * (1 - 1e-9) <= found.tail(point + 0.5) <= exact * 1.02
+    # Without tilts, what rounding may take off the tails of many digits is charged at all of them.
+    plain = start_law(weights, rate, older=0.0, top=float(top), rarest=0.5)
+    assert plain.tail(top - 0.5) > max(1e-15, 1.1 * tails[top])

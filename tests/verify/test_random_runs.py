@@ -176,3 +176,36 @@ def test_sampling_rates_that_never_repeat_are_confirmed(
         release="last",
     )
     confirmed(run, "pld_composition", delta)
+
+
+def test_starts_rarer_than_rounding_are_told_apart() -> None:
+    """Two records at delta 1e-6 and epsilon 26: the starts that count have chances below 2e-10."""
+    run = NoisySGD(
+        n=33346,
+        batch_size=13,
+        steps=684,
+        learning_rate=0.02382699990551197,
+        l2=0.03961501664423588,
+        loss=LossGeometry(lipschitz=2.5607257692948417, convex=True, smoothness=46.744064903964606),
+        noise_multiplier=0.7560218361625697,
+        neighbors="replace",
+        release="last",
+        group_size=2,
+        sampling="fixed",
+    )
+    confirmed(run, "fixed_size_averaged", 1.09e-06)
+
+
+def test_long_plans_that_leave_nothing_over_are_confirmed() -> None:
+    """What 100,000 steps round would, left over, be a jump of losses that have corners."""
+    run = NoisySGD(
+        n=144,
+        sampling_rate=0.02558050152437966,
+        steps=100_000,
+        learning_rate=0.215003884771675,
+        l2=0.0007449193265619748,
+        loss=LossGeometry(lipschitz=0.41163797260076446, convex=True),
+        noise_multiplier=5.821792362160371,
+        release="last",
+    )
+    confirmed(run, "every_batch", 0.000104)

@@ -6,9 +6,6 @@ Few coins are enumerated. Many coins are inverted from their characteristic func
 noise makes fall like a Gaussian, so that the trapezoid rule is exact up to rounding (no coin is
 moved to a grid). Laws are tilted by e^(tilt y) first, so that rare values keep their digits: what
 rounding can add is stated beside every value and never left out.
-
-Without noise, weights are rounded up to a grid, coins of equal rounded weight are one binomial law,
-and the laws are added up in pairs. What lies beyond the grid counts as larger than all on it.
 """
 
 from __future__ import annotations
@@ -19,8 +16,7 @@ from functools import cached_property
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
-from scipy import fft, signal, special
+from scipy import fft, special
 
 from dplateau.ground.types import FloatArray
 
@@ -375,7 +371,7 @@ def _lattice_atoms(coins: Coins, cap: float) -> Atoms:
         # More heads than that are next to impossible; they count as the cap.
         likely = math.ceil(count * rate + 10 * math.sqrt(count * rate) + 20)
         heads = _whole_numbers(min(int(count), size // jump, likely) + 1)
-        chances = _binomial_at(heads, count, rate) * (1 - _rounding_of(count))
+        chances = binomial_at(heads, count, rate) * (1 - rounding_of(count))
         moved = chances[0] * masses
         for k in range(1, heads.size):
             moved[k * jump :] += chances[k] * masses[: size + 1 - k * jump]
@@ -407,14 +403,14 @@ def few_atoms(coins: Coins, most: int) -> Atoms | None:
     for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
         heads = np.arange(int(count) + 1, dtype=np.float64)
         # More mass than one is on the safe side.
-        chances = _binomial_at(heads, float(count), float(rate)) * (1 + _rounding_of(count))
+        chances = binomial_at(heads, float(count), float(rate)) * (1 + rounding_of(count))
         points = np.add.outer(points, weight * heads).ravel()
         masses = np.multiply.outer(masses, chances).ravel()
     return Atoms(points, masses)
 
 
-def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
-    """Return the chances of so many heads of ``count`` coins, up to ``_rounding_of(count)``."""
+def binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
+    """Return the chances of so many heads of ``count`` coins, up to ``rounding_of(count)``."""
     ways = -math.log(count + 1) - special.betaln(count - heads + 1, heads + 1)
     masses: FloatArray = np.exp(
         ways + special.xlogy(heads, rate) + special.xlog1py(count - heads, -rate)
@@ -422,141 +418,6 @@ def _binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:
     return masses
 
 
-def _rounding_of(count: float) -> float:
-    """Return how far, relatively, a chance of ``_binomial_at`` may be off: logarithms are large."""
-    return 1e-13 + 8 * _UNIT * float(special.gammaln(count + 2))
-
-
-# --- the same sum without noise, any weights, from above -----------------------------------------
-
-# Cells for each weight that is drawn: rounding up costs half a cell each time.
-_CELLS_PER_DRAW, _LEAST_CELLS, _MOST_CELLS = 1600.0, 1 << 16, 1 << 18
-# Coins that weigh less than this together, relative to the largest, count as thrown; on a grid
-# somewhat more.
-_FINEST_DUST, _DUST = 1e-12, 1e-5
-# Up to this many coins all outcomes are written out.
-_FEW = 14
-# Up to this many masses are added up one by one, which rounds by next to nothing.
-_SHORT = 64
-_UNIT = 1.2e-16
-
-
-@dataclass(frozen=True)
-class StartLaw:
-    """``tails[i]`` is not below P(W > points[i]); points rise."""
-
-    points: FloatArray
-    tails: FloatArray
-
-    def tail(self, point: float) -> float:
-        """Return an upper bound on P(W > point)."""
-        place = int(np.searchsorted(self.points, point * (1 - 1e-12), side="right")) - 1
-        return 1.0 if place < 0 else float(self.tails[place])
-
-
-def start_law(weights: FloatArray, rate: float, older: float, top: float = math.inf) -> StartLaw:
-    """Return the tails of W = sum_j weights[j] I_j + older, the I_j being coins of chance ``rate``.
-
-    They are sharp up to ``top``: one coin that weighs more than that is beyond all points.
-    """
-    rising = np.sort(weights[weights > 0])
-    beyond = -math.expm1(np.count_nonzero(rising > top) * math.log1p(-rate)) if rate < 1 else 1.0
-    missing = beyond * (1 + 1e-12) if (rising > top).any() else 0.0
-    rising = rising[rising <= top]
-    sums = np.cumsum(rising)
-    largest = float(rising[-1]) if rising.size else 0.0
-    # As little dust as leaves few coins, if that is little enough.
-    finest, most = np.searchsorted(sums, (_FINEST_DUST * largest, _DUST * largest)).tolist()
-    dust = min(max(finest, rising.size - _FEW), most)
-    certain = older + (float(sums[dust - 1]) * (1 + 1e-12) if dust else 0.0)
-    kept = rising[dust:]
-    if kept.size <= _FEW:
-        return _few(kept, rate, certain, missing)
-    # Bernstein's inequality: the sum is above ``far`` with a chance below e^-39.
-    reach = 39.0 * float(kept[-1]) / 3
-    spread = 78.0 * rate * (1 - rate) * float(kept @ kept)
-    likely = rate * float(kept.sum()) + reach + math.sqrt(reach**2 + spread)
-    far = min(float(kept.sum()), likely, top)
-    wanted = _CELLS_PER_DRAW * (rate * kept.size + 1)
-    cells = int(min(max(wanted, _LEAST_CELLS), _MOST_CELLS))
-    # The largest weight, and all that equal it, lie on the grid.
-    cell = float(kept[-1]) / max(1, math.floor(float(kept[-1]) * cells / far))
-    places = np.ceil(kept / cell * (1 - 1e-13)).astype(np.int64)
-    law, lost = _total(places, rate, 2 * cells)
-    points = certain * (1 + 1e-12) + np.arange(law.size, dtype=np.float64) * cell
-    return StartLaw(points, _either(missing, _tails(law, lost)))
-
-
-def _few(weights: FloatArray, rate: float, older: float, missing: float) -> StartLaw:
-    """Write out all outcomes."""
-    points, masses = np.array([older]), np.ones(1)
-    for weight in weights.tolist():
-        points = np.r_[points, points + weight]
-        masses = np.r_[masses * (1 - rate), masses * rate]
-    order = np.argsort(points)
-    return StartLaw(points[order] * (1 + 1e-13), _either(missing, _tails(masses[order], 0.0)))
-
-
-def _either(one: float, others: FloatArray) -> FloatArray:
-    """Return the chances that one of two independent things happens, rounded up."""
-    chances: FloatArray = np.minimum((one + (1 - one) * others) * (1 + 1e-15), 1.0)
-    return chances
-
-
-def _tails(masses: FloatArray, missing: float) -> FloatArray:
-    """Return the sums of all later masses, rounded up."""
-    above = np.r_[np.cumsum(masses[::-1])[::-1][1:], 0.0]
-    tails: FloatArray = np.minimum(above * (1 + 4 * masses.size * _UNIT) + missing, 1.0)
-    return tails
-
-
-def _total(places: npt.NDArray[np.int64], rate: float, size: int) -> tuple[FloatArray, float]:
-    """Return the law of sum_j places[j] I_j below ``size``, and what may be missing from a tail.
-
-    That is what lies beyond, and what rounding takes off any sum of the masses.
-    """
-    values, repeats = np.unique(places, return_counts=True)
-    laws, beyond, rounding, transformed = [], 0.0, 0.0, 0.0
-    for value, count in zip(values.tolist(), repeats.tolist(), strict=True):
-        law, lost = _binomial_law(value, count, rate, size)
-        laws.append(law)
-        beyond, rounding = beyond + lost, rounding + 2 * _rounding_of(count)
-    while len(laws) > 1:
-        added = [_added(laws[i], laws[i + 1], size) for i in range(0, len(laws) - 1, 2)]
-        beyond += math.fsum(lost for _, lost, _ in added)
-        transformed += math.fsum(lost for _, _, lost in added)
-        laws = [law for law, _, _ in added] + laws[len(laws) - len(laws) % 2 :]
-    # What is not on the grid is beyond it; where that is rare, adding it up loses no digits.
-    absent = max(0.0, 1 - float(laws[0].sum())) + rounding + transformed
-    return laws[0], min(beyond, absent) + transformed
-
-
-def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[FloatArray, float]:
-    most = min(count, (size - 1) // value, math.ceil(count * rate + 12 * math.sqrt(count) + 30))
-    drawn = np.arange(most + 1, dtype=np.float64)
-    law = np.zeros(most * value + 1)
-    law[::value] = _binomial_at(drawn, float(count), rate) * (1 + _rounding_of(count))
-    return law, float(special.bdtrc(most, count, rate)) if most < count else 0.0
-
-
-def _added(first: FloatArray, second: FloatArray, size: int) -> tuple[FloatArray, float, float]:
-    """Return the law of a sum below ``size``, the chance beyond, and what rounding may take off."""
-    short, long = sorted((first, second), key=np.count_nonzero)
-    filled, lost = np.flatnonzero(short), 0.0
-    if filled.size <= _SHORT:
-        both = np.zeros(first.size + second.size - 1)
-        for place in filled.tolist():
-            both[place : place + long.size] += short[place] * long
-    else:
-        both = np.maximum(signal.fftconvolve(first, second), 0.0)
-        lost = _transformed(first, second, both)
-    return both[:size], float(both[size:].sum()), lost
-
-
-def _transformed(first: FloatArray, second: FloatArray, both: FloatArray) -> float:
-    """Bound what transforms take off a sum of ``both``: log2(n) roundings each, in the norm.
-
-    No transform of masses exceeds 1, and a sum of n errors is at most sqrt(n) times their norm.
-    """
-    norms = sum(math.sqrt(float(np.square(law).sum())) for law in (first, second, both))
-    return _UNIT * math.log2(2 * both.size) * math.sqrt(both.size) * norms
+def rounding_of(count: float) -> float:
+    """Return how far, relatively, a chance of ``binomial_at`` may be off: logarithms are large."""
+    return 1e-13 + 8 * 1.2e-16 * float(special.gammaln(count + 2))

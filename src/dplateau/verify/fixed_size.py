@@ -21,17 +21,19 @@ from dplateau.verify.cases import (
     stages,
     theorem,
 )
-from dplateau.verify.coins import StartLaw, start_law
 from dplateau.verify.composed import Rows
 from dplateau.verify.pairs import LossPair, SwappedPair
 from dplateau.verify.reading import Entry
 from dplateau.verify.report import Malformed
+from dplateau.verify.starts import StartLaw, start_law
 from dplateau.verify.walks import CONTRACTION, Program, Stretch, forward_distance, step_losses
 
 # Older uses than this many are charged as if all of them had happened.
 _MOST_COINS = 1 << 20
 # A start this rare, as a share of delta, is charged in full instead of being composed.
 _RARE = 1e-5
+# Starts much rarer than this share of delta need not be told from one another.
+_RAREST = 1e-3
 # More than a product of contractions can be wrong by, for each of them.
 _ROUNDING = 3e-16
 # Room for swaps that lie on the border of a size.
@@ -135,7 +137,8 @@ def _start_tails(
     top, law = math.inf, StartLaw(np.zeros(1), np.ones(1))
     for edge in reversed(edges):
         if edge < top / 4:
-            top, law = edge, start_law(weights, case.run.sampling_rate, older, edge)
+            rarest = max(_RAREST * float(case.delta), 1e-300)
+            top, law = edge, start_law(weights, case.run.sampling_rate, older, edge, rarest)
         tails.append(law.tail(edge))
     return tails[::-1]
 

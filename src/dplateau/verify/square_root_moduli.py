@@ -30,7 +30,7 @@ from dplateau.verify.walks import Modulus, Program, Stretch, forward_distance, s
 # Swaps that differ by less than this are replaced by the largest of them.
 _ALIKE = math.log(1.001)
 # Shifts are taken this much larger than they are written, so that rounding leaves nothing over.
-_LARGER = 1 + 1e-9
+_LARGER = 1 + 1e-7
 _MOST_STEPS = 10**6
 
 

@@ -36,6 +36,9 @@ _MOST_SINGLE_STEPS = 10**7
 _MOST_PIECES = 5 * 10**5
 # More than a step, and than a closed form, can lose of the distances in it; and than sums can.
 _OF_STEP, _OF_FORM, _OF_SUMS = 5e-16, 5e-15, 1e-12
+# Where a modulus jumps, plans may be out by this much and still absorb all: the roundings of some
+# thousand steps taken in another way would else be a large distance at the end.
+_LARGER = 1e-10
 
 
 # --- one step ------------------------------------------------------------------------------------
@@ -200,6 +203,12 @@ class Program:
 
 def forward_distance(program: Program, step: int, start: float = 0.0) -> float:
     """Return u_step, rounded up, when nothing is absorbed: u <- min(D, phi(u) + s)."""
+    distance, rounding = _drifted(program, step, start)
+    return min(program.diameter, distance * (1 + rounding))
+
+
+def _drifted(program: Program, step: int, start: float) -> tuple[float, float]:
+    """Return u_step as computed, and which share of it rounding may have taken off."""
     walk, done = _Walk(program.diameter, start), 0
     for stretch in program.stretches_from(0):
         if done == step:
@@ -207,7 +216,7 @@ def forward_distance(program: Program, step: int, start: float = 0.0) -> float:
         count = min(stretch.count, step - done)
         walk.drift(replace(stretch, count=count))
         done += count
-    return min(program.diameter, walk.u * (1 + _OF_SUMS + _OF_STEP * walk.singles))
+    return walk.u, _OF_SUMS + _OF_STEP * walk.singles
 
 
 def absorbed_squares(
@@ -219,7 +228,9 @@ def absorbed_squares(
     larger than they are written: a plan may absorb each of its steps exactly, and where the modulus
     jumps a rounding left over would be a large distance.
     """
-    blocks = [(count, first * (1 + _OF_SUMS), ratio) for count, first, ratio in blocks]
+    jumps = any(stretch.modulus.jump > 0 for stretch in program.period)
+    larger = 1 + (_LARGER if jumps else _OF_SUMS)
+    blocks = [(count, first * larger, ratio) for count, first, ratio in blocks]
     walk = _Walk(program.diameter, start)
     last_shift, last_nu = 0.0, 1.0
     left = sum(count for count, _, _ in blocks)
@@ -267,8 +278,11 @@ def plan_squares(
     covered = start_step + sum(count for count, _, _ in shifts)
     ends = covered == program.steps and start_step < program.steps
     case.require(f"plan length{where}", ends, f"ends at step {covered} of {program.steps}")
-    apart = forward_distance(program, start_step, start)
+    apart, rounding = _drifted(program, start_step, start)
     squares, left = absorbed_squares(program, start_step, apart, shifts)
+    # No modulus turns (1 + x) u into more than (1 + x) phi(u): shifts that are larger by as much
+    # as the start may be leave at most (1 + x) times as much over.
+    squares *= (1 + rounding) ** 2
     detail = f"sum of squares {squares:.9g}, with {left:.3g} left for the last shift"
     case.require(f"plan{where}", math.isfinite(squares), detail)
     return squares
