@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -136,7 +136,9 @@ def setting(seed: int, index: int, *, losses: str | None = None) -> Setting:
             losses = draw.pick(_CONTRACTIVE)
     more = _Draw(seed, index, 1)
     run = _with_momentum(_with_checkpoints(_Sketch(draw, kind, losses).run(), more), more)
-    run = _with_rates_and_groups(run, _Draw(seed, index, 2))
+    run = _with_rates_and_groups(
+        _with_other_losses(run, _Draw(seed, index, 3)), _Draw(seed, index, 2)
+    )
     return Setting(seed, index, kind, run, float(f"{10 ** draw.uniform(-8.0, -3.0):.3g}"))
 
 
@@ -183,6 +185,25 @@ def _with_rates_and_groups(run: Run, draw: _Draw) -> Run:
     if run.n > 8 and draw.chance(0.06):
         run = run.replace(group_size=draw.whole(2, 4))
     return run
+
+
+def _with_other_losses(run: Run, draw: _Draw) -> Run:
+    """Return the run, at times with convex-concave losses, or with several Hölder pairs.
+
+    Losses that are convex in all weights are concave in none of them, so that every attack on
+    such losses is one on a game too.
+    """
+    loss = run.loss
+    if loss is None or not loss.convex or loss.strong_convexity > 0 or run.momentum > 0:
+        return run
+    if loss.holders and draw.chance(0.5):
+        (exponent, constant), *_ = loss.holders
+        other = min(0.95, exponent + draw.uniform(0.02, 0.5))
+        pairs = [(exponent, constant), (other, constant * draw.scale(0.3, 3.0))]
+        return run.replace(loss=replace(loss, holder=pairs if other > exponent else pairs[:1]))
+    if loss.holders or not draw.chance(0.08):
+        return run
+    return run.replace(loss=replace(loss, convex=False, saddle=True))
 
 
 class _Draw:

@@ -84,6 +84,8 @@ def test_settings_reach_every_algorithm_and_option() -> None:
     assert any("holder" in run["loss"] for run in described)
     assert any("dissipativity" in run["loss"] for run in described)
     assert any(not run["loss"]["convex"] for run in described)
+    assert {"saddle" in run["loss"] for run in described} == {True, False}
+    assert {len(run.loss.holders) for run in runs if run.loss is not None} == {0, 1, 2}
     assert min(chosen.delta for chosen in found) < 1e-7
     assert max(chosen.delta for chosen in found) > 1e-4
 
