@@ -158,6 +158,7 @@ def test_a_claim_without_delta_has_no_exception() -> None:
         n=9, steps=1, noise_multiplier=9.0, noise_kind="laplace", dimension=1, release="all"
     )
     pure = certify(once, 0.0)
+    assert "Laplace noise, fresh and independent at every step" in report_page(pure)
     assert words_of(pure).sentence.endswith(", without exception (delta = 0).")
     assert "computed for a delta above 0 only" in report_page(pure)
 
@@ -447,6 +448,33 @@ def test_an_audit_is_told_and_must_be_about_the_claim() -> None:
         report_page(COVERED, audit=found)
     with pytest.raises(InvalidInput, match="altered"):
         report_page(HIDDEN, audit=changed(found, verdict="violated"))
+
+
+def test_an_audit_of_a_part_is_told_as_that() -> None:
+    found = findings_against(COVERED, COVERED.verify(), effort="quick").to_dict()
+    text = report_page(BOTH, audit=found)
+    assert "One part of what was released: Noisy GD, n = 500, 4 steps" in text
+    assert "the claim is not violated" in text
+    with pytest.raises(InvalidInput, match="about another claim"):
+        report_page(compose([HIDDEN, QUERY], DELTA), audit=found)
+
+
+def test_parts_of_a_composition_are_attacked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, found = tmp_path / "certificate.json", tmp_path / "audit.json"
+    place.write_text(compose([BOTH, COVERED], DELTA).to_json(), encoding="utf-8")
+    assert called("audit", place) == 2
+    assert "holds several releases; say --part 1 and so on: 1 (" in capsys.readouterr().err
+    assert called("audit", place, "--part", 3) == 2
+    assert called("audit", place, "--part", 2, "--effort", "quick", "-o", found) == 0
+    assert "not violated" in capsys.readouterr().out
+    assert called("report", place, "--audit", found, "-o", tmp_path / "page.html") == 0
+    place.write_text(COVERED.to_json(), encoding="utf-8")
+    assert called("audit", place, "--part", 1) == 2
+    place.write_text(BOTH.without_claim("not private").to_json(), encoding="utf-8")
+    assert called("audit", place, "--part", 1) == 1
+    assert "claim: not private" in capsys.readouterr().out
 
 
 def test_without_matplotlib_there_are_tables_and_the_page_says_so(tmp_path: Path) -> None:

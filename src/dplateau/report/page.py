@@ -63,7 +63,7 @@ def report_page(paper: Paper, *, audit: Any = None, name: str = "certificate.jso
     paper
         What the page is about.
     audit
-        What ``dplateau audit -o`` wrote about the same claim, read from JSON.
+        What ``dplateau audit -o`` wrote about the same claim or a part of it, read from JSON.
     name
         The file that holds the paper, as the page names it.
 
@@ -100,7 +100,7 @@ def _sections(
             yield "Parts", "".join(_parts(paper))
             yield from _each_part(paper)
     if audit is not None:
-        yield "Audit", "".join(_audit(audit))
+        yield "Audit", "".join(_audit(paper, audit))
     yield "Verify", "".join(_verify(paper, verdict, name))
     yield "Cite", _tag("h2", "What to cite") + _tag("pre", _escaped(_citations(paper)))
 
@@ -162,7 +162,9 @@ def _attack(paper: Paper) -> Iterator[str]:
     yield _picture(lambda: TradeoffDisplay.from_certificate(paper), "trade-off curve")
     rows = [(_share(rate), _found(paper, rate)) for rate in RATES]
     marked = RATES.index(FALSE_ALARMS)
-    yield _table(("false alarms", f"{_plural(unit)} found, at most"), rows, marked=marked, cls="pairs")
+    yield _table(
+        ("false alarms", f"{_plural(unit)} found, at most"), rows, marked=marked, cls="pairs"
+    )
 
 
 def _found(paper: Paper, rate: float) -> str:
@@ -288,8 +290,12 @@ def _part(part: Certificate | Composition | ForeignPart) -> tuple[str, str, str]
     return part.name_of_part or part.run.kind, part.headline, part.theorem.title
 
 
-def _audit(content: dict[str, Any]) -> Iterator[str]:
+def _audit(paper: Paper, content: dict[str, Any]) -> Iterator[str]:
     yield _tag("h2", "Attacked")
+    if isinstance(paper, Composition):
+        about = Certificate.from_dict(content["certificate"])
+        name = about.name_of_part or in_short(about.run, length=True).partition(";")[0]
+        yield _paragraph(f"One part of what was released: {name}.")
     yield _paragraph(f"Verdict of the audit: the claim is {content['verdict']}.")
     if content["lower_bound"] is not None:
         least = rounded_down(float(content["lower_bound"]))
@@ -341,7 +347,8 @@ def _audit_of(paper: Paper, audit: Any) -> dict[str, Any] | None:
     if audit is None:
         return None
     content = open_sealed(audit, AUDIT).content
-    if content["certificate"].get("content") != paper.to_dict()["content"]:
+    about = content["certificate"].get("content")
+    if about not in [one.to_dict()["content"] for one in (paper, *certificates_in(paper))]:
         raise InvalidInput("the audit is about another claim than the certificate's")
     return content
 
@@ -360,7 +367,8 @@ def _picture(make: Callable[[], Display], what: str) -> str:
             cls="quiet",
         )
     data = b64encode(make().to_bytes(".svg")).decode("ascii")
-    return f'<img alt="{_escaped(what)}; the table has its numbers" src="data:image/svg+xml;base64,{data}">'
+    seen = _escaped(f"{what}; the table has its numbers")
+    return f'<img alt="{seen}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _escaped(text: str) -> str:

@@ -33,7 +33,8 @@ class SignOff:
     """A verdict with all that it is about.
 
     ``words`` is None if the paper could not be read, or is about mixing and not about privacy;
-    ``mixing`` is then what it claims. ``files`` says of each file that the claim names whether it is the one found beside it.
+    ``mixing`` is then what it claims. ``files`` says of each file that the claim names whether it
+    is the one found beside it.
     """
 
     verification: Verification | MixingVerification
