@@ -11,6 +11,7 @@ from typing import Any
 import fastjsonschema
 import pytest
 
+from catalogue import RUNS as ALL_RUNS
 from dplateau import (
     CyclicSGD,
     LossGeometry,
@@ -87,6 +88,28 @@ def valid() -> Callable[[Any], bool]:
     return holds
 
 
+@pytest.mark.parametrize("name", ALL_RUNS)
+def test_every_kind_of_run_is_valid(name: str, valid: Callable[[Any], bool]) -> None:
+    run = ALL_RUNS[name].to_dict()
+    assert valid(forged(FULL.to_dict(), run=run))
+    for field in ("algorithm", "n", "neighbors", "release"):
+        less = {key: value for key, value in run.items() if key != field}
+        assert not valid(forged(FULL.to_dict(), run=less)), field
+    for field in run:
+        assert not valid(forged(FULL.to_dict(), run={**run, field: "much"})), field
+
+
+def test_parts_say_how_they_are_together_and_foreign_ones_their_numbers(
+    valid: Callable[[Any], bool],
+) -> None:
+    both = compose([FULL, QUERY], 1e-5).to_dict()
+    assert valid(both)
+    assert not valid(forged(both, records="disjoint"))
+    assert not valid(forged(both, method="worst part"))
+    assert valid(QUERY.to_dict())
+    assert not valid(forged(QUERY.to_dict(), law={"kind": "pairs"}))
+
+
 def test_every_kind_is_valid(valid: Callable[[Any], bool]) -> None:
     found = papers()
     assert {paper["kind"] for paper in found} == {kind.name for kind in KINDS}
@@ -117,6 +140,20 @@ def test_every_kind_is_valid(valid: Callable[[Any], bool]) -> None:
         {"claimed_epsilon": "1"},
         {"run": {}},
         {"run": {**FULL.run.to_dict(), "neighbors": "none"}},
+        {"run": {**FULL.run.to_dict(), "seed": 3}},
+        {"run": {**FULL.run.to_dict(), "noise_std": 1.0}},
+        {"run": {**FULL.run.to_dict(), "noise_multiplier": "2"}},
+        {"run": {**FULL.run.to_dict(), "noise_multiplier": [[1.0, 0]]}},
+        {"run": {**FULL.run.to_dict(), "noise_multiplier": -1.0}},
+        {"run": {**FULL.run.to_dict(), "epochs": 4.0}},
+        {"run": {**FULL.run.to_dict(), "n": True}},
+        {"run": {**FULL.run.to_dict(), "momentum": 1.0}},
+        {"run": {**FULL.run.to_dict(), "release": "some"}},
+        {"run": {**FULL.run.to_dict(), "release": {"kind": "checkpoints"}}},
+        {"run": {**FULL.run.to_dict(), "release": {"kind": "checkpoints", "last": 1, "every": 2}}},
+        {"run": {**FULL.run.to_dict(), "loss": {"convex": True, "lipshitz": 1.0}}},
+        {"run": {**FULL.run.to_dict(), "domain": {"kind": "ball", "diameter": 1.0}}},
+        {"bound": "the best one"},
         {"assumptions": []},
         {"assumptions": [{"text": "hope", "status": "sure"}]},
         {"files": {"model.json": "abc"}},

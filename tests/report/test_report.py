@@ -16,6 +16,7 @@ import pytest
 from catalogue import RUNS
 from dplateau import (
     Certificate,
+    Checkpoints,
     Composition,
     InvalidInput,
     LossGeometry,
@@ -27,7 +28,7 @@ from dplateau import (
     compose,
     foreign,
 )
-from dplateau.algorithms import Ball
+from dplateau.algorithms import Ball, Run
 from dplateau.audit.against_claims import findings_against
 from dplateau.bounds.registry import BOUNDS, HISTORICAL
 from dplateau.certificates.certify import assumptions_of
@@ -37,7 +38,7 @@ from dplateau.ground.sealed import resealed
 from dplateau.ground.shown import rounded_up
 from dplateau.report import Paper, explain, report_page, sign_off, words_of
 from dplateau.report.explanation import note_text, statement_of
-from dplateau.report.words import MATTERS_MOST, most_important
+from dplateau.report.words import MATTERS_MOST, certificates_in, most_important
 from forging import changed, forged
 
 LOSS = LossGeometry(lipschitz=1.0, convex=True, smoothness=0.25)
@@ -133,9 +134,60 @@ def test_one_step_over_all_records_is_one_average() -> None:
     """A sum with noise is no training, and a part that has a name is called by it."""
     paper = certify(NoisyGD(n=9, steps=1, noise_multiplier=9.0, release="last"), 1e-5)
     (said,) = words_of(paper).released
-    assert said == "One average over 9 records with Gaussian noise, noise multiplier 9."
+    assert said == "One sum over 9 records, divided by 9, with Gaussian noise, noise multiplier 9."
     (said,) = words_of(paper.named("the noisy mean")).released
-    assert said.startswith("The noisy mean. One average over 9 records")
+    assert said.startswith("The noisy mean. One sum over 9 records")
+
+
+def test_the_numbers_that_were_declared_are_said() -> None:
+    (said,) = words_of(HIDDEN).released
+    assert "Declared of each record: Lipschitz constant 1, smoothness 0.25." in said
+    assert "Declared" not in words_of(COVERED).released[0]
+
+
+def test_a_group_is_what_an_attack_looks_for() -> None:
+    three = certify(COVERED.run.replace(neighbors="replace", group_size=3), DELTA)
+    words = words_of(three)
+    assert "finds a group of 3 records in at most" in str(words.attack)
+    assert "up to 3 records replaced" in words.released[0]
+    assert "groups of 3 records found, at most" in report_page(three)
+
+
+def test_a_claim_without_delta_has_no_exception() -> None:
+    once = NoisyGD(
+        n=9, steps=1, noise_multiplier=9.0, noise_kind="laplace", dimension=1, release="all"
+    )
+    pure = certify(once, 0.0)
+    assert "Laplace noise, fresh and independent at every step" in report_page(pure)
+    assert words_of(pure).sentence.endswith(", without exception (delta = 0).")
+    assert "computed for a delta above 0 only" in report_page(pure)
+
+
+def test_checkpoints_leave_what_follows_from_them() -> None:
+    run = HIDDEN.run.replace(release=Checkpoints(last=5))
+    assert "or what follows from these alone" in words_of(certify(run, DELTA)).released[0]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        HIDDEN.run.replace(average_last=30),
+        HIDDEN.run.replace(release=Checkpoints(last=40)),
+        HIDDEN.run.replace(release=Checkpoints(at=[50, 70])),
+    ],
+    ids=["average", "last", "at"],
+)
+def test_runs_that_need_some_steps_are_shown_from_there_on(run: Run) -> None:
+    text = report_page(certify(run, DELTA))
+    assert "Not shown" not in text
+    assert '<tr class="marked"><td>90</td>' in text
+
+
+def test_a_claim_that_is_not_the_smallest_does_not_say_so() -> None:
+    naive = certify(COVERED.run, DELTA, bounds=[b for b in BOUNDS if b.name == "naive_composition"])
+    assert naive.claimed_epsilon > COVERED.claimed_epsilon
+    assert "A smaller claim is proved too." in report_page(naive)
+    assert "The claim is the smallest of these." in report_page(COVERED)
 
 
 def test_weak_claims_are_named() -> None:
@@ -187,6 +239,11 @@ def test_an_explanation_has_all_its_parts(paper: Paper) -> None:
     assert all(len(line) <= 80 for line in text.splitlines() if not line.startswith("  |"))
     for assumption in paper.assumptions:
         assert assumption.text in " ".join(text.split())
+    # What is put into the statement by hand is all there.
+    by_hand = text.partition("How to check it by hand")[2]
+    for certificate in certificates_in(paper):
+        assert f"    n = {certificate.run.n}\n" in by_hand
+        assert all(re.search(rf"^    {name}[ .]", by_hand, re.M) for name in certificate.witness)
 
 
 def test_a_mixing_certificate_is_explained_too() -> None:
@@ -196,6 +253,19 @@ def test_a_mixing_certificate_is_explained_too() -> None:
     text = explain(certify_mixing(chain, tv=0.1))
     assert "## Statement" in text
     assert "blocks = " in text
+
+
+def test_a_mixing_certificate_is_signed_off_as_what_it_is() -> None:
+    chain = ProjectedLangevin(
+        steps=1, learning_rate=0.01, loss=LOSS, domain=Ball(1.0), release="last"
+    )
+    paper = certify_mixing(chain, tv=0.1)
+    page = sign_off(paper.to_dict())
+    assert page.ok
+    text = " ".join(str(page).split())
+    assert str(paper) in text
+    assert "it protects no record" in text
+    assert page.to_dict()["claim"] == str(paper)
 
 
 # --- signed off ---------------------------------------------------------------------------------
@@ -215,6 +285,7 @@ def test_the_verdict_comes_first_and_everything_is_listed(paper: Paper) -> None:
     assert whole.count("\n  ok ") >= len(page.verification.checks)
     found = json.loads(json.dumps(page.to_dict(), allow_nan=False))
     assert found["ok"] is True
+    assert (found["claimed_epsilon"], found["claimed_delta"]) == (paper.claimed_epsilon, DELTA)
     assert found["neighbors"] == words_of(paper).neighbors
     assert sum(map(len, found["assumptions"].values())) == len(paper.assumptions)
 
@@ -341,13 +412,25 @@ def test_the_page_is_whole_and_fetches_nothing(paper: Paper) -> None:
     reader = Reader(text)
     assert reader.open == []
     assert all(link.startswith("data:image/svg+xml;base64,") for link in reader.links)
-    assert len(reader.links) == (3 if isinstance(paper, Certificate) else 2)
+    # Of a composition every proof has its bounds, and its epsilon over the number of steps.
+    assert len(reader.links) == (3 if isinstance(paper, Certificate) else 2 + 2)
+    assert text.count("Every bound that says something") == (1 if len(reader.links) == 3 else 2)
     assert "<odd>" not in text
     assert paper.to_dict()["digest"] in text
     assert "@misc{" in text
     claim = re.search(r'<p class="claim">\(([0-9.e-]+), 1e-05\)-DP', text)
     assert claim is not None
     assert float(claim[1]) >= paper.claimed_epsilon
+
+
+def test_no_name_in_a_file_turns_what_stands_behind_it() -> None:
+    """Behind a mark for writing from right to left an epsilon of 0.1 reads 1.0."""
+    name = "<b>a\u202ecount\u2066\x1b[31m\u200b"
+    query = foreign(epsilon=0.1, delta=1e-6, neighbors="add_remove", name=name)
+    text = report_page(compose([COVERED, query], DELTA), name=f"{name}.json")
+    assert "&lt;b&gt;a\\u202ecount" in text
+    assert all(c.isprintable() or c == "\n" for c in text)
+    assert "<b>" not in text
 
 
 def test_the_same_paper_gives_the_same_page() -> None:
@@ -365,6 +448,33 @@ def test_an_audit_is_told_and_must_be_about_the_claim() -> None:
         report_page(COVERED, audit=found)
     with pytest.raises(InvalidInput, match="altered"):
         report_page(HIDDEN, audit=changed(found, verdict="violated"))
+
+
+def test_an_audit_of_a_part_is_told_as_that() -> None:
+    found = findings_against(COVERED, COVERED.verify(), effort="quick").to_dict()
+    text = report_page(BOTH, audit=found)
+    assert "One part of what was released: Noisy GD, n = 500, 4 steps" in text
+    assert "the claim is not violated" in text
+    with pytest.raises(InvalidInput, match="about another claim"):
+        report_page(compose([HIDDEN, QUERY], DELTA), audit=found)
+
+
+def test_parts_of_a_composition_are_attacked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place, found = tmp_path / "certificate.json", tmp_path / "audit.json"
+    place.write_text(compose([BOTH, COVERED], DELTA).to_json(), encoding="utf-8")
+    assert called("audit", place) == 2
+    assert "holds several releases; say --part 1 and so on: 1 (" in capsys.readouterr().err
+    assert called("audit", place, "--part", 3) == 2
+    assert called("audit", place, "--part", 2, "--effort", "quick", "-o", found) == 0
+    assert "not violated" in capsys.readouterr().out
+    assert called("report", place, "--audit", found, "-o", tmp_path / "page.html") == 0
+    place.write_text(COVERED.to_json(), encoding="utf-8")
+    assert called("audit", place, "--part", 1) == 2
+    place.write_text(BOTH.without_claim("not private").to_json(), encoding="utf-8")
+    assert called("audit", place, "--part", 1) == 1
+    assert "claim: not private" in capsys.readouterr().out
 
 
 def test_without_matplotlib_there_are_tables_and_the_page_says_so(tmp_path: Path) -> None:

@@ -429,3 +429,12 @@ def test_frames_of_no_cells_stay_unsaid() -> None:
         while link is not None:
             assert not [secret for secret in SECRETS if secret in f"{link} {link.args!r}"]
             link = link.__cause__ or link.__context__
+
+
+def test_names_of_columns_turn_no_numbers_of_the_report() -> None:
+    odd = "age\u202e\x1b[2J"
+    table = as_table(pd.DataFrame({odd: range(400), "y": ["no", "yes"] * 200}))
+    schema = Schema(Target("y", classes=("no", "yes")), {odd: Numeric(0, 400)})
+    text = fit_table(table, schema, epsilon=1.0, compute_budget=20).report("t")
+    assert "age\\u202e\\x1b[2J" in text
+    assert all(line.isprintable() for line in text.splitlines())

@@ -196,7 +196,7 @@ def base_assumptions(run: Run) -> tuple[Assumption, ...]:
         "no record's gradient is longer than the Lipschitz constant",
         "n and the batch size that steps divide by are public constants",
         "start, schedule and number of steps do not depend on the data",
-        f"{run.noise_kind} noise, fresh and independent at every step",
+        f"{run.noise_kind.capitalize()} noise, fresh and independent at every step",
         "real-number arithmetic: floating-point leaks are outside the claim",
     )
     always = (Assumption(text, "declared") for text in texts)

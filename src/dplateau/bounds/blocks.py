@@ -28,7 +28,6 @@ from dplateau.bounds.conditions import (
     SmoothLosses,
 )
 from dplateau.bounds.step_maps import (
-    SMOOTH,
     BatchSizes,
     StepMap,
     batch_sizes,
@@ -125,7 +124,9 @@ class PoissonBlocks(Bound):
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
         text = "batches outside the sizes that the contraction is computed for are charged to delta"
-        return (*geometry_assumptions(run, (SMOOTH,)), Assumption(text, "checked"))
+        losses = (linear_class(loss_of(run)),)
+        geometry = geometry_assumptions(run, losses, contracts=False)
+        return (*geometry, Assumption(text, "checked"))
 
 
 class PoissonBlocksReplace(PoissonBlocks):

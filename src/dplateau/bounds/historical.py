@@ -35,7 +35,7 @@ from dplateau.bounds.conditions import (
     NeighborsAre,
     SmoothLosses,
 )
-from dplateau.bounds.step_maps import CONTRACTION, StepMap, geometry_assumptions
+from dplateau.bounds.step_maps import CONTRACTION, SMOOTH, StepMap, geometry_assumptions
 from dplateau.curves import RenyiCurve, sampled_gaussian_rdp
 from dplateau.errors import NotApplicable
 from dplateau.ground.types import FloatArray
@@ -301,6 +301,10 @@ class BravoClosed(Bound):
     note = "docs/theory/historical.md"
 
     @abstractmethod
+    def losses(self, run: Run) -> str:
+        """Return the class of losses that the statement is about."""
+
+    @abstractmethod
     def limit(self, run: Run) -> float:
         """Return the largest order allowed."""
 
@@ -315,7 +319,7 @@ class BravoClosed(Bound):
         return RenyiCurve(tuple(orders.tolist()), tuple((orders * slope).tolist()))
 
     def assumptions(self, run: Run) -> tuple[Assumption, ...]:
-        return geometry_assumptions(run, ())
+        return geometry_assumptions(run, (self.losses(run),))
 
 
 def _sigma(run: Run) -> float:
@@ -380,6 +384,10 @@ class BravoWeaklySmooth(BravoClosed):
         _enough_steps(weakly_smooth_steps),
     )
 
+    def losses(self, run: Run) -> str:
+        """Return that they are convex, and weakly smooth if a Hölder constant is used."""
+        return "convex and weakly smooth" if loss_of(run).holders else "convex and Lipschitz"
+
     def limit(self, run: Run) -> float:
         """Return alpha*(b/n, b sigma/(2 sqrt(2) L))."""
         return order_limit(run.sampling_rate, _noise_in_units(run))
@@ -422,6 +430,10 @@ class BravoNonconvex(BravoClosed):
         Asks(_why_not_a_tenth),
         _enough_steps(nonconvex_steps),
     )
+
+    def losses(self, run: Run) -> str:
+        """Return that they are smooth."""
+        return SMOOTH
 
     def limit(self, run: Run) -> float:
         """Return (b sigma / (4 L))^2 ln(n/b), above 3 under the conditions."""

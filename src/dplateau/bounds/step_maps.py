@@ -38,6 +38,7 @@ from dplateau.shifts import DescentAscent, Linear, Modulus, SquareRoot
 # Classes of losses whose steps have a Lipschitz constant: what a contraction may be made of.
 CONTRACTION = "convex and smooth"
 SMOOTH = "smooth"
+_DISSIPATIVE = "strongly dissipative"
 _UP = 1 + 4e-16
 
 
@@ -80,7 +81,7 @@ class StepMap:
             moduli.update(self._convex_concave(learning_rate))
         if smooth and self.loss.dissipativity is not None:
             offset, rate = self.loss.dissipativity
-            moduli["strongly dissipative"] = self._dissipative(learning_rate, offset, rate)
+            moduli[_DISSIPATIVE] = self._dissipative(learning_rate, offset, rate)
         return moduli
 
     def _convex_nonsmooth(self, eta: float) -> dict[str, Modulus]:
@@ -135,6 +136,19 @@ def linear_class(loss: LossGeometry) -> str:
     return CONTRACTION if loss.convex else SMOOTH
 
 
+def classes_in_words(loss: LossGeometry, losses: Iterable[str]) -> str:
+    """Return the classes that moduli are about, with every declared property that they use.
+
+    >>> curved = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0, strong_convexity=0.1)
+    >>> classes_in_words(curved, ["convex and smooth"])
+    'strongly convex and smooth'
+    """
+    more = {_DISSIPATIVE: f"smooth and {_DISSIPATIVE}"}
+    if loss.strong_convexity > 0:
+        more[CONTRACTION] = f"strongly {CONTRACTION}"
+    return " or ".join(more.get(name, name) for name in losses)
+
+
 def double_above(exact: Fraction) -> float:
     """Return the smallest double that is not below a fraction."""
     near = float(exact)
@@ -155,8 +169,9 @@ def geometry_assumptions(
     ``bounded``: it uses the domain; ``contracts``: that steps of smooth losses contract.
     """
     losses = tuple(losses)
+    kind = classes_in_words(loss_of(run), losses)
     rests_on = [
-        Assumption(f"every record's loss is {' or '.join(losses)}, as declared", "declared"),
+        Assumption(f"every record's loss is {kind}, as declared", "declared"),
         Assumption("the ridge term covers every coordinate, the intercept included", "declared"),
     ]
     if contracts and CONTRACTION in losses:

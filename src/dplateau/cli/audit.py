@@ -27,6 +27,7 @@ from dplateau.cli.options import (
 from dplateau.cli.papers import claim_in
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.files import write_whole
+from dplateau.ground.sealed import COMPOSITION
 from dplateau.ground.shown import rounded_up
 
 # The library itself loads when the command runs, so that showing help stays quick.
@@ -62,6 +63,14 @@ def audit_command(
         real_option(
             "--delta",
             help="Failure probability (a certificate states its own).",
+            panel=CLAIM_PANEL,
+        ),
+    ] = None,
+    part: Annotated[
+        int | None,
+        whole_option(
+            "--part",
+            help="Of a composition: which of its proofs, by its number in the report.",
             panel=CLAIM_PANEL,
         ),
     ] = None,
@@ -151,7 +160,7 @@ def audit_command(
     }
     _check_request(trainer, options, output)
     functions = None if trainer is None else (_function(trainer), pair and _function(pair))
-    findings = findings_against(*_claim(run, delta), effort=effort.value)
+    findings = findings_against(*_claim(run, delta, part), effort=effort.value)
     if functions is not None and findings.sound:
         findings = _with_trainer(findings, functions, options)
     body = json_text.dumps(findings.to_dict(), indent=2, allow_nan=False)
@@ -189,16 +198,24 @@ def _check_request(trainer: str | None, options: dict[str, Any], output: Path | 
             raise InvalidInput(f"cannot write {path}: there is no folder {path.parent}")
 
 
-def _claim(run: Run | Path, delta: float | None) -> tuple[Certificate, Verification]:
+def _claim(
+    run: Run | Path, delta: float | None, part: int | None
+) -> tuple[Certificate, Verification]:
     from dplateau.certificates import Certificate, certify
     from dplateau.verify import verify
 
     if not isinstance(run, Path):
+        if part is not None:
+            raise InvalidInput("--part is for a composition in a file; leave it out")
         if delta is None:
             raise InvalidInput("a run needs --delta, the failure probability of the claim")
         certificate = certify(run, delta)
         return certificate, certificate.verify()
     fields = claim_in(run)
+    if fields["kind"] == COMPOSITION.name:
+        fields = _part(run, fields, part)
+    elif part is not None:
+        raise InvalidInput(f"{run} is no composition; leave --part out")
     certificate = Certificate.from_dict(fields)
     if delta is not None and delta != certificate.claimed_delta:
         raise InvalidInput(
@@ -206,6 +223,20 @@ def _claim(run: Run | Path, delta: float | None) -> tuple[Certificate, Verificat
             "leave --delta out"
         )
     return certificate, verify(fields)
+
+
+def _part(file: Path, fields: dict[str, Any], part: int | None) -> dict[str, Any]:
+    """Return one certificate of a composition: an attack on it is one on the whole."""
+    from dplateau.certificates import Composition
+    from dplateau.report.words import proofs_in
+
+    certificates = proofs_in(Composition.from_dict(fields))
+    if not certificates:
+        raise InvalidInput(f"{file} holds declared parts alone, whose runs are not known here")
+    if part is None or not 1 <= part <= len(certificates):
+        listed = "; ".join(f"{i} {one.headline}" for i, one in enumerate(certificates, 1))
+        raise InvalidInput(f"{file} holds several releases; say --part 1 and so on: {listed}")
+    return certificates[part - 1].to_dict()
 
 
 def _with_trainer(

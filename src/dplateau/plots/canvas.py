@@ -148,7 +148,8 @@ def in_short(run: Run, *, length: bool = False) -> str:
     if run.noise.name in run.parameters():
         parts.append(noise_in_short(run))
     if run.neighbors == "replace":
-        parts.append("one record replaced")
+        several = run.group_size > 1
+        parts.append(f"{f'up to {run.group_size} records' if several else 'one record'} replaced")
     return f"{', '.join(parts)}; {_released(run.release)}"
 
 

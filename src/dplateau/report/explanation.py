@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from dplateau.algorithms import Run
 from dplateau.bounds.base import Bound
 from dplateau.certificates import Certificate
 from dplateau.errors import InvalidInput
 from dplateau.ground.shown import wrapped, wrapped_lines
-from dplateau.report.words import Paper, certificates_in, words_of
+from dplateau.report.words import Paper, certificates_in, proofs_in, words_of
 from dplateau.sampling import MixingCertificate
 
 _RELEASES_NOTE, _MIXING_NOTE = "docs/theory/releases.md", "docs/theory/mixing.md"
@@ -33,7 +34,7 @@ def explain(paper: Paper | MixingCertificate) -> str:
         If the proof notes are neither in the package nor in the repository around it.
     """
     if isinstance(paper, MixingCertificate):
-        return "\n".join([*_mixing(paper), *_by_hand(paper.witness)])
+        return "\n".join([*_mixing(paper), *_by_hand([(paper.run, paper.witness)])])
     words = words_of(paper)
     lines = [*_section("Claim"), *wrapped_lines(str(paper)), "", *wrapped_lines(words.sentence)]
     if words.attack is not None:
@@ -52,7 +53,7 @@ def _reasons(paper: Paper) -> Iterator[str]:
     """Yield the theorem of a certificate, or how parts compose and the theorem of each."""
     if isinstance(paper, Certificate):
         yield from _theorem(paper.theorem)
-        yield from _by_hand(paper.witness)
+        yield from _by_hand([(paper.run, paper.witness)])
         return
     yield from _section(f"Why: {paper.method}")
     yield from _quoted(_intro(note_text(_RELEASES_NOTE)), _RELEASES_NOTE)
@@ -61,7 +62,12 @@ def _reasons(paper: Paper) -> Iterator[str]:
         theorems.setdefault(statement_of(theorem), {})[theorem.name] = theorem
     for alike in theorems.values():
         yield from _theorem(*alike.values())
-    yield from _by_hand({"the law that stands for each part": "see 'parts' in the file"})
+    yield from _by_hand([(c.run, c.witness) for c in proofs_in(paper)])
+    yield ""
+    yield from wrapped_lines(
+        "The claims of the parts are put together as the first statement says; the law that "
+        "stands for each of them is under 'parts' in the file."
+    )
 
 
 def _mixing(paper: MixingCertificate) -> Iterator[str]:
@@ -85,7 +91,7 @@ def _theorem(*bounds: Bound) -> Iterator[str]:
     yield from _quoted(statement_of(bounds[0]), bounds[0].note)
 
 
-def _by_hand(witness: Mapping[str, Any]) -> Iterator[str]:
+def _by_hand(proofs: Iterable[tuple[Run, Mapping[str, Any]]]) -> Iterator[str]:
     yield from _section("How to check it by hand")
     yield from wrapped_lines(
         "Put the run and the free choices below (the witness) into the statement above; every "
@@ -93,12 +99,19 @@ def _by_hand(witness: Mapping[str, Any]) -> Iterator[str]:
         "of the file's other fields as JSON with sorted keys and no spaces. 'dplateau verify' does "
         "both with code that shares nothing with the code that made the claim."
     )
-    yield ""
-    for name, value in witness.items():
+    for run, witness in proofs:
+        yield from ("", "  run", *_fields(run.to_dict()), "  free choices", *_fields(witness))
+        if not witness:
+            yield "    (this theorem has no free choice)"
+
+
+def _fields(values: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _fields({f"{name}.{inner}": below for inner, below in value.items()})
+            continue
         text = json.dumps(value)
         yield f"    {name} = {text if len(text) <= 60 else text[:57] + '...'}"
-    if not witness:
-        yield "    (this theorem has no free choice)"
 
 
 # --- the notes ----------------------------------------------------------------------------------

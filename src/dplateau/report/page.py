@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dplateau.algorithms import Checkpoints, Run
 from dplateau.audit.monte_carlo import AuditReport
 from dplateau.certificates import (
     Certificate,
@@ -26,21 +27,32 @@ from dplateau.certificates import (
 from dplateau.certificates.certify import candidates
 from dplateau.errors import DplateauError, InvalidInput, NotApplicable
 from dplateau.ground.sealed import AUDIT, open_sealed
-from dplateau.ground.shown import counted, rounded_down, rounded_up
+from dplateau.ground.shown import counted, printable, rounded_down, rounded_up
 from dplateau.plots import (
     Display,
     EpsilonOverDeltaDisplay,
     EpsilonOverStepsDisplay,
     TradeoffDisplay,
 )
-from dplateau.plots.canvas import require_matplotlib
+from dplateau.plots.canvas import in_short, require_matplotlib
 from dplateau.report.sign_off import SignOff, sign_off
-from dplateau.report.words import FALSE_ALARMS, Paper, Words, certificates_in, percent, words_of
+from dplateau.report.words import (
+    FALSE_ALARMS,
+    Paper,
+    Words,
+    certificates_in,
+    percent,
+    proofs_in,
+    unit_of,
+    words_of,
+)
 
 # Where the tables look.
 DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
 RATES = (0.0001, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
 _STEPS = 24
+# Of how many parts all bounds are shown.
+_DETAILED = 6
 
 
 def report_page(paper: Paper, *, audit: Any = None, name: str = "certificate.json") -> str:
@@ -51,7 +63,7 @@ def report_page(paper: Paper, *, audit: Any = None, name: str = "certificate.jso
     paper
         What the page is about.
     audit
-        What ``dplateau audit -o`` wrote about the same claim, read from JSON.
+        What ``dplateau audit -o`` wrote about the same claim or a part of it, read from JSON.
     name
         The file that holds the paper, as the page names it.
 
@@ -66,7 +78,7 @@ def report_page(paper: Paper, *, audit: Any = None, name: str = "certificate.jso
         for title, text in _sections(paper, verdict, _audit_of(paper, audit), name)
     )
     title = f"Privacy report: {paper.headline}"
-    return _PAGE.format(title=html.escape(title), style=_STYLE, body=body)
+    return _PAGE.format(title=_escaped(title), style=_STYLE, body=body)
 
 
 def _sections(
@@ -82,14 +94,15 @@ def _sections(
         yield "Attack", "".join(_attack(paper))
         yield "Delta", "".join(_over_delta(paper))
         if isinstance(paper, Certificate):
-            yield "Bounds", "".join(_bounds(paper))
-            yield "Steps", "".join(_over_steps(paper))
+            yield "Bounds", "".join(_bounds(paper, "h2"))
+            yield "Steps", "".join(_over_steps(paper, "h2"))
         else:
             yield "Parts", "".join(_parts(paper))
+            yield from _each_part(paper)
     if audit is not None:
-        yield "Audit", "".join(_audit(audit))
+        yield "Audit", "".join(_audit(paper, audit))
     yield "Verify", "".join(_verify(paper, verdict, name))
-    yield "Cite", _tag("h2", "What to cite") + _tag("pre", html.escape(_citations(paper)))
+    yield "Cite", _tag("h2", "What to cite") + _tag("pre", _escaped(_citations(paper)))
 
 
 # --- the sections -------------------------------------------------------------------------------
@@ -99,7 +112,7 @@ def _claim(words: Words, verdict: SignOff) -> Iterator[str]:
     yield _tag("h1", "Privacy report")
     state = "verified" if verdict.ok else "not verified"
     seal = _tag("span", state, cls="good" if verdict.ok else "bad")
-    yield f'<p class="claim">{html.escape(words.headline)} {seal}</p>'
+    yield f'<p class="claim">{_escaped(words.headline)} {seal}</p>'
     if verdict.problem is not None:
         yield _paragraph(f"Problem: {verdict.problem}", cls="warning")
     yield _paragraph(words.sentence)
@@ -123,32 +136,44 @@ def _listed(lines: Sequence[str]) -> str:
             items[-1][1].append(line[2:])
         else:
             items.append((line, []))
-    inner = "".join(_tag("li", html.escape(text) + _listed(below)) for text, below in items)
+    inner = "".join(_tag("li", _escaped(text) + _listed(below)) for text, below in items)
     return _tag("ul", inner) if items else ""
 
 
 def _assumptions(verdict: SignOff) -> Iterator[str]:
     yield _tag("h2", "What the claim rests on")
+    yield _paragraph(
+        "Every line has to be true. No computation can tell whether the declared ones are: for "
+        "each of them ask who answers for it."
+    )
     for who, texts in verdict.assumptions:
-        items = "".join(_tag("li", html.escape(text)) for text in texts)
-        yield _tag("h3", html.escape(who)) + _tag("ul", items)
+        items = "".join(_tag("li", _escaped(text)) for text in texts)
+        yield _tag("h3", _escaped(who)) + _tag("ul", items)
 
 
 def _attack(paper: Paper) -> Iterator[str]:
     yield _tag("h2", "What an attacker can gain")
+    unit = unit_of(paper)
     yield _paragraph(
         "The attacker knows all other records and the method, sees all that was released, and "
-        "decides whether a record was used. The table bounds every such attack, whatever it "
+        f"decides whether a {unit} was used. The table bounds every such attack, whatever it "
         "computes and however long."
     )
     yield _picture(lambda: TradeoffDisplay.from_certificate(paper), "trade-off curve")
     rows = [(_share(rate), _found(paper, rate)) for rate in RATES]
     marked = RATES.index(FALSE_ALARMS)
-    yield _table(("false alarms", "records found, at most"), rows, marked=marked, cls="pairs")
+    yield _table(
+        ("false alarms", f"{_plural(unit)} found, at most"), rows, marked=marked, cls="pairs"
+    )
 
 
 def _found(paper: Paper, rate: float) -> str:
     return percent(min(1.0, math.nextafter(1.0 - paper.tradeoff(rate), math.inf)))
+
+
+def _plural(unit: str) -> str:
+    first, *rest = unit.split(" ", 1)
+    return " ".join([f"{first}s", *rest])
 
 
 def _share(rate: float) -> str:
@@ -173,22 +198,25 @@ def _epsilon(paper: Paper, delta: float) -> str:
         return "no finite one"
 
 
-def _bounds(certificate: Certificate) -> Iterator[str]:
-    yield _tag("h2", "Every bound that says something about this run")
-    yield _paragraph(
-        "The claim is the smallest of these. Bounds about a hidden state hold if only what is "
-        "named above was released; the others hold even if every iterate was."
-    )
+def _bounds(certificate: Certificate, heading: str) -> Iterator[str]:
+    yield _tag(heading, "Every bound that says something about this run")
     rows: list[tuple[str, ...]] = []
-    marked, refused = None, 0
+    marked, refused, least = None, 0, math.inf
     for row in compare(certificate.run, certificate.claimed_delta).rows:
         if row.epsilon is None:
             refused += 1
             continue
         if row.bound == certificate.bound:
             marked = len(rows)
+        least = min(least, row.epsilon)
         state = "hidden" if row.hidden_state else "released"
         rows.append((row.title, rounded_up(row.epsilon), state, row.citation))
+    smallest = certificate.claimed_epsilon <= least
+    yield _paragraph(
+        f"{'The claim is the smallest of these.' if smallest else 'A smaller claim is proved too.'}"
+        " Bounds about a hidden state hold if only what is named above was released; the others "
+        "hold even if every iterate was."
+    )
     head = ("bound", f"epsilon at delta {rounded_up(certificate.claimed_delta)}", "state", "source")
     yield _table(head, rows, marked=marked)
     if refused:
@@ -196,11 +224,14 @@ def _bounds(certificate: Certificate) -> Iterator[str]:
         yield _paragraph(f"{more} nothing about it; 'dplateau compare --all' says why.", "quiet")
 
 
-def _over_steps(certificate: Certificate) -> Iterator[str]:
-    yield _tag("h2", "Epsilon over the number of steps")
+def _over_steps(certificate: Certificate, heading: str) -> Iterator[str]:
+    yield _tag(heading, "Epsilon over the number of steps")
     run = certificate.run
+    if certificate.claimed_delta == 0:
+        yield _paragraph("Not shown: it is computed for a delta above 0 only.", cls="quiet")
+        return
     try:
-        steps = step_counts(run, 1, max(10 * run.steps, 100), _STEPS)
+        steps = step_counts(run, _shortest(run), max(10 * run.steps, 100), _STEPS)
         steps = np.unique([*steps.tolist(), run.steps])
         wanted = [b for b in candidates(run) if b.sound]
         curve = epsilon_over_steps(run, certificate.claimed_delta, steps, bounds=wanted)
@@ -214,28 +245,57 @@ def _over_steps(certificate: Certificate) -> Iterator[str]:
     yield _table(("steps", "epsilon"), rows, marked=marked, cls="pairs")
 
 
+def _shortest(run: Run) -> int:
+    """Return the least number of steps of a run whose averages and checkpoints are the same."""
+    match run.release:
+        case Checkpoints(at=at, last=last):
+            return max(run.average_last, last or 1, at[-1] if at else 1)
+        case _:
+            return run.average_last
+
+
+def _each_part(paper: Composition) -> Iterator[tuple[str, str]]:
+    """Yield a section for each proof that the claim is made of, the same ones once."""
+    proofs = proofs_in(paper)
+    for place, proof in enumerate(proofs[:_DETAILED], 1):
+        name = proof.name_of_part or in_short(proof.run, length=True).partition(";")[0]
+        section = [_tag("h2", f"Proof {place}: {_escaped(name)}"), *_bounds(proof, "h3")]
+        # What is released once has no number of steps that one could have chosen.
+        if proof.run.steps > 1:
+            section += _over_steps(proof, "h3")
+        yield f"Proof {place}", "".join(section)
+    if len(proofs) > _DETAILED:
+        left = counted(len(proofs) - _DETAILED, "more proof is", "more proofs are")
+        text = f"{left} not shown; 'dplateau compare' lists the bounds of any run."
+        yield "Further proofs", _paragraph(text, cls="quiet")
+
+
 def _parts(paper: Composition) -> Iterator[str]:
     yield _tag("h2", "The parts")
     where = "the same records" if paper.records == "same" else "disjoint records"
     yield _paragraph(f"All of these were released from {where}; together by {paper.method}.")
     rows = [(*_part(entry.part), str(entry.count)) for entry in paper.entries]
-    yield _table(("part", "claim on its own", "vouched for by", "times"), rows)
+    yield _table(("part", "claim on its own", "rests on", "times"), rows)
 
 
 def _part(part: Certificate | Composition | ForeignPart) -> tuple[str, str, str]:
     if isinstance(part, ForeignPart):
-        return part.name, part.words, "whoever states it (declared)"
+        return part.name, part.words, "the word of whoever states it"
     if isinstance(part, Composition):
         return (
             f"{counted(len(part.parts), 'release')} by {part.method}",
             part.headline,
-            "its own proof",
+            "the proofs of its parts",
         )
     return part.name_of_part or part.run.kind, part.headline, part.theorem.title
 
 
-def _audit(content: dict[str, Any]) -> Iterator[str]:
+def _audit(paper: Paper, content: dict[str, Any]) -> Iterator[str]:
     yield _tag("h2", "Attacked")
+    if isinstance(paper, Composition):
+        about = Certificate.from_dict(content["certificate"])
+        name = about.name_of_part or in_short(about.run, length=True).partition(";")[0]
+        yield _paragraph(f"One part of what was released: {name}.")
     yield _paragraph(f"Verdict of the audit: the claim is {content['verdict']}.")
     if content["lower_bound"] is not None:
         least = rounded_down(float(content["lower_bound"]))
@@ -244,7 +304,7 @@ def _audit(content: dict[str, Any]) -> Iterator[str]:
         yield _paragraph(f"No exact adversary is known: {content['no_lower_bound']}")
     if content["trainer"] is not None:
         report = AuditReport.from_dict(content["trainer"])
-        yield _tag("pre", html.escape(str(report)))
+        yield _tag("pre", _escaped(str(report)))
 
 
 def _verify(paper: Paper, verdict: SignOff, name: str) -> Iterator[str]:
@@ -252,10 +312,12 @@ def _verify(paper: Paper, verdict: SignOff, name: str) -> Iterator[str]:
     yield _paragraph(
         "Install the library and run the line below on the certificate itself. It re-derives the "
         "claim with code that shares nothing with the code that made it, and ends with exit code 0 "
-        "only if everything holds. 'dplateau explain' prints the theorem."
+        "only if everything holds. 'dplateau explain' prints the theorem. This page proves nothing "
+        "and no hash guards it: the certificate decides, and 'dplateau report' makes the page anew."
     )
-    commands = f"pip install dplateau\ndplateau verify {name}\ndplateau explain {name}"
-    yield _tag("pre", html.escape(commands))
+    told = ("verify", "explain", "report")
+    commands = "\n".join(["pip install dplateau", *(f"dplateau {word} {name}" for word in told)])
+    yield _tag("pre", _escaped(commands))
     yield _table(
         ("file", "SHA-256"),
         [
@@ -269,7 +331,7 @@ def _verify(paper: Paper, verdict: SignOff, name: str) -> Iterator[str]:
         ("holds" if check.ok else "FAILS", check.name, check.detail)
         for check in verdict.deciding_checks
     ]
-    yield _table(("", "check", "seen"), rows)
+    yield _table(("result", "check", "seen"), rows)
     yield _paragraph(f"{verdict.count_of_checks}; 'dplateau verify --all' lists them.", "quiet")
 
 
@@ -285,7 +347,8 @@ def _audit_of(paper: Paper, audit: Any) -> dict[str, Any] | None:
     if audit is None:
         return None
     content = open_sealed(audit, AUDIT).content
-    if content["certificate"].get("content") != paper.to_dict()["content"]:
+    about = content["certificate"].get("content")
+    if about not in [one.to_dict()["content"] for one in (paper, *certificates_in(paper))]:
         raise InvalidInput("the audit is about another claim than the certificate's")
     return content
 
@@ -304,16 +367,22 @@ def _picture(make: Callable[[], Display], what: str) -> str:
             cls="quiet",
         )
     data = b64encode(make().to_bytes(".svg")).decode("ascii")
-    return f'<img alt="{html.escape(what)}" src="data:image/svg+xml;base64,{data}">'
+    seen = _escaped(f"{what}; the table has its numbers")
+    return f'<img alt="{seen}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _escaped(text: str) -> str:
+    """Return a text as HTML that shows it, without characters that turn or hide what follows."""
+    return html.escape(printable(text))
 
 
 def _tag(name: str, inner: str, cls: str | None = None, id: str | None = None) -> str:
-    more = "".join(f' {k}="{html.escape(v)}"' for k, v in (("class", cls), ("id", id)) if v)
+    more = "".join(f' {k}="{_escaped(v)}"' for k, v in (("class", cls), ("id", id)) if v)
     return f"<{name}{more}>{inner}</{name}>\n"
 
 
 def _paragraph(text: str, cls: str | None = None) -> str:
-    return _tag("p", html.escape(text), cls)
+    return _tag("p", _escaped(text), cls)
 
 
 def _table(
@@ -323,10 +392,10 @@ def _table(
     marked: int | None = None,
     cls: str | None = None,
 ) -> str:
-    cells = "".join(f"<th>{html.escape(text)}</th>" for text in head)
+    cells = "".join(f'<th scope="col">{_escaped(text)}</th>' for text in head)
     lines = [f"<thead><tr>{cells}</tr></thead><tbody>"]
     for i, row in enumerate(rows):
-        cells = "".join(f"<td>{html.escape(text)}</td>" for text in row)
+        cells = "".join(f"<td>{_escaped(text)}</td>" for text in row)
         lines.append(f'<tr class="marked">{cells}</tr>' if i == marked else f"<tr>{cells}</tr>")
     return _tag("table", "".join([*lines, "</tbody>"]), cls)
 

@@ -24,6 +24,7 @@ from dplateau.verify import Check, MixingVerification, Verification, verify, ver
 
 # Checks that compare a claim with what was derived anew, and what was asked for beside it.
 _DECISIVE = ("epsilon is proved", "total variation is proved", "signature")
+_NO_PRIVACY = "this is about how soon a chain forgets its start; it protects no record"
 _UNREADABLE = (DplateauError, ArithmeticError, RecursionError)
 
 
@@ -31,8 +32,9 @@ _UNREADABLE = (DplateauError, ArithmeticError, RecursionError)
 class SignOff:
     """A verdict with all that it is about.
 
-    ``words`` is None if the paper could not be read, or is about mixing and not about privacy.
-    ``files`` says of each file that the claim names whether it is the one found beside it.
+    ``words`` is None if the paper could not be read, or is about mixing and not about privacy;
+    ``mixing`` is then what it claims. ``files`` says of each file that the claim names whether it
+    is the one found beside it.
     """
 
     verification: Verification | MixingVerification
@@ -40,6 +42,7 @@ class SignOff:
     assumptions: tuple[tuple[str, tuple[str, ...]], ...]
     files: tuple[tuple[str, str], ...]
     made: str | None
+    mixing: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -82,10 +85,13 @@ class SignOff:
         if words is not None:
             document |= {
                 "claim": words.headline,
+                "claimed_delta": words.delta,
                 "neighbors": words.neighbors,
                 "released": list(words.released),
                 "doubts": list(words.doubts),
             }
+        if self.mixing is not None:
+            document |= {"claim": self.mixing, "doubts": [_NO_PRIVACY]}
         return document
 
     def __str__(self) -> str:
@@ -106,6 +112,9 @@ class SignOff:
             yield from _paragraph("What left", *self.words.released)
             for doubt in self.words.doubts:
                 yield from _paragraph("Take note", doubt)
+        if self.mixing is not None:
+            yield from _paragraph("Claim", self.mixing)
+            yield from _paragraph("Take note", _NO_PRIVACY)
         if self.made is not None:
             yield from _paragraph("Made", self.made)
         for name, state in self.files:
@@ -160,7 +169,7 @@ def _mixing(document: dict[str, Any]) -> SignOff:
     except _UNREADABLE as problem:
         return _unread(verdict, problem)
     made = f"{paper.stamp.date} by dplateau {paper.stamp.library}"
-    return SignOff(verdict, None, grouped(paper.assumptions), (), made)
+    return SignOff(verdict, None, grouped(paper.assumptions), (), made, mixing=str(paper))
 
 
 def _read(document: Any) -> Certificate | Composition:

@@ -63,29 +63,32 @@ class Attack:
 
     true_positives: float
     advantage: float
+    unit: str = "record"
 
     @classmethod
     def on(cls, paper: Paper) -> Attack:
         """Read both off the claim's trade-off curve; total variation is delta at epsilon 0."""
         # The curve bounds what is missed from below; the subtraction is rounded to nearest.
         detected = math.nextafter(1.0 - paper.tradeoff(FALSE_ALARMS), math.inf)
-        return cls(min(1.0, detected), min(1.0, paper.delta(0.0)))
+        return cls(min(1.0, detected), min(1.0, paper.delta(0.0)), unit_of(paper))
 
     def __str__(self) -> str:
         """Say both as percentages, rounded up."""
         detected, advantage = percent(self.true_positives), percent(self.advantage)
         return (
-            "An attack that raises a false alarm in 1 percent of all cases finds a record in at "
-            f"most {detected} of the cases in which it was used. At any rate of false alarms the "
-            f"difference between both rates is at most {advantage}."
+            f"An attack that raises a false alarm in 1 percent of all cases finds a {self.unit} in "
+            f"at most {detected} of the cases in which it was used (true-positive rate). At any "
+            f"rate of false alarms the difference between both rates is at most {advantage} "
+            "(advantage)."
         )
 
 
 @dataclass(frozen=True)
 class Words:
-    """A claim in plain words. ``attack`` is None if nothing is claimed."""
+    """A claim in plain words. ``attack`` and ``delta`` are None if nothing is claimed."""
 
     headline: str
+    delta: float | None
     sentence: str
     neighbors: str
     released: tuple[str, ...]
@@ -105,6 +108,7 @@ def words_of(paper: Paper, *, attack: bool = True) -> Words:
     claimed = paper.claim is not None
     return Words(
         headline=paper.headline,
+        delta=None if paper.claim is None else paper.claim.delta,
         sentence=_sentence(paper),
         neighbors=_neighbors(paper),
         released=tuple(_released(paper)),
@@ -152,6 +156,11 @@ def certificates_in(paper: Paper | ForeignPart) -> Iterator[Certificate]:
             pass
 
 
+def proofs_in(paper: Paper) -> list[Certificate]:
+    """Return the certificates that a paper is made of, the same ones once."""
+    return list({(c.run, c.bound, c.claim): c for c in certificates_in(paper)}.values())
+
+
 def _sentence(paper: Paper) -> str:
     if paper.claim is None:
         return f"Nothing is claimed: {paper.no_claim}."
@@ -159,15 +168,21 @@ def _sentence(paper: Paper) -> str:
     factor = f"e^{epsilon}"
     if paper.claim.epsilon < _LARGEST_POWER:
         factor = rounded_up(math.nextafter(math.exp(paper.claim.epsilon), math.inf), 3)
+    apart = (
+        f"apart from outcomes with a probability of {rounded_up(paper.claim.delta)} altogether "
+        "(delta)"
+    )
+    if paper.claim.delta == 0:
+        apart = "without exception (delta = 0)"
     return (
         "Whoever knows everything about all the others and sees all that was released learns no "
-        f"more than this about one more {_unit(paper)}: no outcome becomes more than {factor} "
-        f"times as likely because of it (e^epsilon, epsilon = {epsilon}), apart from outcomes "
-        f"with a probability of {rounded_up(paper.claim.delta)} altogether (delta)."
+        f"more than this about one more {unit_of(paper)}: no outcome becomes more than {factor} "
+        f"times as likely because of it (e^epsilon, epsilon = {epsilon}), {apart}."
     )
 
 
-def _unit(paper: Paper) -> str:
+def unit_of(paper: Paper) -> str:
+    """Return what the claim protects: a record, or a group of them."""
     units = {unit for _, unit in relations_of(paper)}
     return units.pop() if len(units) == 1 else "record"
 
@@ -203,8 +218,8 @@ def _what_left(certificate: Certificate) -> str:
     run, name = certificate.run, certificate.name_of_part
     head = "" if name is None else f"{name[0].upper()}{name[1:]}. "
     if isinstance(run.batches, FullBatch) and run.steps == 1:
-        return f"{head}{_one_average(run)}"
-    text = f"{head}{_stated(run)}"
+        return f"{head}{_one_average(run)}{_constants(run)}"
+    text = f"{head}{_stated(run)}{_constants(run)}"
     holds_anyway = not (certificate.theorem.hidden_state or isinstance(run.release, AllIterates))
     if certificate.claim is None or not holds_anyway:
         return text
@@ -215,7 +230,24 @@ def _one_average(run: Run) -> str:
     """Say what one step over all records is: a sum of something of each, with noise."""
     size = counted(run.n, "record")
     kind = run.noise_kind.capitalize()
-    return f"One average over {size} with {kind} noise, {noise_in_short(run)}."
+    return f"One sum over {size}, divided by {run.n}, with {kind} noise, {noise_in_short(run)}."
+
+
+def _constants(run: Run) -> str:
+    """Say which constants of the losses were declared: what an officer can ask about."""
+    if run.loss is None:
+        return ""
+    words = {"lipschitz": "Lipschitz constant", "holder": "Hölder (exponent, constant)"}
+    stated = [
+        f"{words.get(name, name.replace('_', ' '))} {_number(value)}"
+        for name, value in run.loss.to_dict().items()
+        if not isinstance(value, bool)
+    ]
+    return f" Declared of each record: {', '.join(stated)}." if stated else ""
+
+
+def _number(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float) else str(value)
 
 
 def _stated(run: Run) -> str:
@@ -231,8 +263,8 @@ def _stated(run: Run) -> str:
         case Checkpoints() as checkpoints:
             count = sum(count for _, count in checkpoints.segments(run.steps))
             return (
-                f"{counted(count, 'iterate')}, fixed in advance, of {described}. "
-                "Nothing else that depends on the data."
+                f"{counted(count, 'iterate')}, fixed in advance, of {described}, or what follows "
+                "from these alone. Nothing else that depends on the data."
             )
         case RandomStop():
             return f"The iterate of one uniformly random step of {described}."

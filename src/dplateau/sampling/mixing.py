@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from dplateau.algorithms import Run, run_from_dict
-from dplateau.algorithms.stated import rate_and_noise
+from dplateau.algorithms.stated import loss_of, rate_and_noise
 from dplateau.bounds import literature
 from dplateau.bounds.base import Assumption
+from dplateau.bounds.step_maps import classes_in_words
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.progress import counting
@@ -369,7 +370,7 @@ def claimed_tv(run: Run, witness: dict[str, Any]) -> float:
 
 def assumptions(run: Run, law: StepLaw, losses: Sequence[str]) -> tuple[Assumption, ...]:
     """Return what a mixing claim rests on."""
-    kind = " or ".join(losses)
+    kind = classes_in_words(loss_of(run), losses)
     stated = [
         Assumption(f"the potential of every record is {kind}, as declared", "declared"),
         Assumption("every iterate is projected onto the convex body of this diameter", "declared"),

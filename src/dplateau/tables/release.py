@@ -25,7 +25,7 @@ from dplateau.engines.sources import parts_of
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
-from dplateau.ground.shown import counted, rounded_up, wrapped, wrapped_lines
+from dplateau.ground.shown import counted, printable, rounded_up, wrapped, wrapped_lines
 from dplateau.ledger import released_with
 from dplateau.planning import Plan
 from dplateau.tables.files import TableFiles
@@ -141,7 +141,7 @@ class TableRelease:
         lines += ["", *self._weights()]
         for text in self.warnings:
             lines += wrapped(" ".join(text.split()), "Warning: ")
-        return "\n".join(lines) + "\n"
+        return printable("\n".join(lines) + "\n")
 
     def _on_the_way(self) -> list[str]:
         """Return what left on the way to the model, in words."""
