@@ -2,11 +2,12 @@
 
     python tools/forge.py --each 3 --seed 1 --state FILE --jobs 2
 
-Honest certificates of every sound bound on the runs of ``tests/catalogue.py`` are altered one field
-at a time, or ``--at-once`` several, and sealed anew, so that only the mathematics can tell. A
-forgery whose claim does not verify is given the smallest one that may: what the verifier derives.
-Whatever verifies has to be true: no exact adversary proves that more is needed, and the library's
-own evaluation of the altered proof, or its best bound for the altered run, claims about as little.
+Honest certificates of every sound bound on the runs of ``tests/catalogue.py``, compositions of them
+and mixing certificates (``forge_papers.py``) are altered one field at a time, or ``--at-once``
+several, and sealed anew, so that only the mathematics can tell. A forgery whose claim does not
+verify is given the smallest one that may: what the verifier derives. Whatever verifies has to be
+true (``forge_judges.py``): no exact adversary proves that more is needed, and the library's own
+evaluation of the altered proof, or its best bound for the altered run, claims about as little.
 The state file gets one line per certificate; a second call with the same file goes on where the
 first one stopped.
 """
@@ -26,31 +27,36 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TextIO
 
-from dplateau.algorithms import run_from_dict
-from dplateau.audit.lower_bounds import lower_bound
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import certify
-from dplateau.errors import DplateauError
-from dplateau.ground.sealed import resealed
-from dplateau.verify import verify
+from dplateau.ground.sealed import CERTIFICATE, COMPOSITION, FOREIGN, digest_of
+from dplateau.ground.sealed import MIXING as MIXED
+from dplateau.verify import verify, verify_mixing
+from dplateau.verify.report import Examination
+from dplateau.verify.verdict import examined
 
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from catalogue import RUNS
+from forge_judges import judged
+from forge_papers import DELTA, GROUPS, grouped, honest_paper, papers
 
 Found = dict[str, Any]
 Place = tuple[str | int, ...]
-DELTA = 1e-5
+ALL_RUNS = {**RUNS, **GROUPS}
 # Texts that mean something in some field.
 WORDS = (
     *("convex and smooth", "convex and Lipschitz", "convex and weakly smooth", "smooth"),
     *("strongly dissipative", "Lipschitz", "add_remove", "replace", "last", "all", "random_stop"),
     *("poisson", "fixed", "cyclic", "shuffle_once", "reshuffle", "gaussian", "laplace"),
     *("gd_contraction", "gd_bounded", "cyclic_contraction", "NoisyGD", "NoisySGD", "CyclicSGD"),
+    *("GDP composition", "PLD composition", "basic composition", "worst part", "same", "disjoint"),
+    *("table", "pairs", "record", "declared", "checked", "ball", "box", "body"),
+    "the parts use disjoint records, divided without looking at the data",
 )
 
 
@@ -69,13 +75,14 @@ def places(found: Any, place: Place = ()) -> Iterator[Place]:
 def few_of_a_kind(found: Found, rng: random.Random, most: int) -> list[Place]:
     """Return places, of those that differ only in their number in a list a few."""
     kinds: dict[Place, list[Place]] = {}
-    for place in places({"content": {name: found["content"][name] for name in ALTERED}}):
+    content = {name: value for name, value in found["content"].items() if name in ALTERED}
+    for place in places({"content": content}):
         kinds.setdefault(tuple(key for key in place if isinstance(key, str)), []).append(place)
     chosen = (rng.sample(alike, min(most, len(alike))) for alike in kinds.values())
     return [place for alike in chosen for place in alike]
 
 
-ALTERED = ("claim", "bound", "run", "witness")
+ALTERED = ("claim", "bound", "run", "witness", "records", "method", "parts", "assumptions")
 # What is no number, or one at an end of double precision.
 _ODD = (True, None, "1", [1], {}, -0.0, 5e-324, 1e308, 10**400)
 
@@ -99,88 +106,92 @@ def changes(value: Any, rng: random.Random) -> list[Any]:
 
 
 def altered(found: Found, place: Place, value: Any) -> Found:
-    """Return a copy with another value at one place, and a digest to match."""
+    """Return a copy with another value at one place, and digests to match, of inner papers too."""
     new = copy.deepcopy(found)
     inside: Any = new
+    papers = [new]
     for key in place[:-1]:
         inside = inside[key]
-    inside[place[-1]] = value
-    return resealed(new)
+        papers += [inside] if isinstance(inside, dict) and "digest" in inside else []
+    if value is GONE:
+        del inside[place[-1]]
+    else:
+        inside[place[-1]] = value
+    for paper in reversed(papers):
+        paper["digest"] = digest_of(paper)
+    return new
 
 
-CLAIM: Place = ("content", "claim", "epsilon")
-# A derivation on a finer grid is smaller than the library's own by no more than this.
-_FINER = 1.1
+# In place of a value: the field is left out.
+GONE = object()
+EPSILON: Place = ("content", "claim", "epsilon")
 # A verification that takes more than that breaks down; the libraries themselves take a part of it.
 _MOST_MEMORY = 2 << 30
 
 
 def accepted(forgery: Found) -> Found | None:
-    """Return the forgery if it verifies, or else with the claim that does, or None."""
-    verdict = verify(forgery)
-    for _ in range(3):
-        if verdict.ok:
+    """Return the forgery if it verifies, or else with the claims that do, or None."""
+    ok, derived, detail, place = _verified(forgery)
+    for attempt in range(3):
+        if ok:
             return forgery
-        if "MemoryError" in verdict.checks[-1].detail:
+        if "MemoryError" in detail:
             raise MemoryError(f"more than {_MOST_MEMORY} bytes")
-        derived = verdict.rederived_epsilon
-        if derived is None:
+        if derived is None and (attempt > 0 or forgery["kind"] != COMPOSITION.name):
             return None
-        forgery = altered(forgery, CLAIM, derived * (1 + 1e-9))
-        verdict = verify(forgery)
+        if derived is None:
+            forgery = _with_proved_parts(forgery)
+        else:
+            forgery = altered(forgery, place, derived * (1 + 1e-9))
+        ok, derived, detail, place = _verified(forgery)
     return None
 
 
-def judged(found: Found) -> str:
-    """Return whether the claim of a forgery that verifies is "true", "false" or "open"."""
-    content = found["content"]
-    claimed, delta = content["claim"]["epsilon"], content["claim"]["delta"]
-    described, run = json.dumps(content["run"], sort_keys=True), run_from_dict(content["run"])
-    # The losses of Gaussian noise have no largest one.
-    pure = delta == 0 and run.noise_kind == "gaussian"
-    if pure or _needed(described, delta) > claimed:
-        return "false"
-    with suppress(Exception):  # the library may refuse the altered proof, in any way it likes
-        bound = bound_named(content["bound"])
-        if bound.refusal(run) is None:
-            epsilon = bound.curve_for(run, content["witness"]).epsilon(delta)
-            if epsilon <= claimed * _FINER:
-                return "true"
-    return "true" if _claimed(described, delta) <= claimed * _FINER else "open"
+def _verified(forgery: Found) -> tuple[bool, float | None, str, Place]:
+    """Return the verdict, what was derived, the last check, and where the claim stands."""
+    if forgery["kind"] == MIXED.name:
+        mixing = verify_mixing(forgery)
+        place = ("content", "claim", "total_variation")
+        return mixing.ok, mixing.rederived_tv, mixing.checks[-1].detail, place
+    verdict = verify(forgery)
+    return verdict.ok, verdict.rederived_epsilon, verdict.checks[-1].detail, EPSILON
 
 
-@lru_cache(1000)
-def _needed(described: str, delta: float) -> float:
-    """Return an epsilon that an exact adversary proves to be needed."""
-    with suppress(DplateauError, ArithmeticError, MemoryError):
-        return lower_bound(run_from_dict(json.loads(described)), delta).epsilon
-    return 0.0
-
-
-@lru_cache(1000)
-def _claimed(described: str, delta: float) -> float:
-    """Return the epsilon of the library's best bound."""
-    with suppress(DplateauError, ArithmeticError, MemoryError):
-        return certify(run_from_dict(json.loads(described)), delta).claimed_epsilon
-    return math.inf
+def _with_proved_parts(forgery: Found) -> Found:
+    """Return a composition whose parts claim, and have as Gaussian laws, what may verify."""
+    for i, entry in enumerate(forgery["content"]["parts"]):
+        with suppress(Exception):  # a forger who cannot mend a part leaves it as it is
+            place: Place = ("content", "parts", i)
+            if entry["part"]["kind"] != FOREIGN.name:
+                mended = accepted(entry["part"])
+                if mended is not None:
+                    forgery = altered(forgery, (*place, "part"), mended)
+                    entry = forgery["content"]["parts"][i]
+            if entry["law"]["kind"] == "gaussian" and entry["part"]["kind"] == CERTIFICATE.name:
+                mu = examined(entry["part"], Examination())[2].mu
+                forgery = altered(forgery, (*place, "law", "mu"), mu)
+    return forgery
 
 
 @cache
 def honest(run: str, bound: str) -> Found:
-    """Return an honest certificate as JSON data."""
-    made = certify(RUNS[run], DELTA, bounds=[bound_named(bound)])
+    """Return an honest certificate, or another honest paper, as JSON data."""
+    if (run, bound) in papers():
+        return honest_paper(run, bound)
+    made = certify(ALL_RUNS[run], DELTA, bounds=[bound_named(bound)])
     found: Found = json.loads(made.to_json())
     return found
 
 
 def applicable() -> list[tuple[str, str]]:
-    """Return every run of the catalogue with every bound that speaks about it."""
-    return [
+    """Return every run of the catalogue with every bound that speaks about it, and other papers."""
+    certificates = [
         (name, bound.name)
         for bound in BOUNDS
         for name, run in RUNS.items()
         if bound.sound and bound.refusal(run) is None
     ]
+    return [*certificates, *grouped(), *papers()]
 
 
 @dataclass(frozen=True)
@@ -222,13 +233,14 @@ def forged(subject: Subject) -> Found:
             for at, new in changed.items():
                 with suppress(KeyError, IndexError, TypeError):  # another change took it away
                     forgery = altered(forgery, at, new)
-                    where.append(f"{'.'.join(map(str, at))} = {json.dumps(new)[:80]}")
+                    shown = "nothing" if new is GONE else json.dumps(new)[:80]
+                    where.append(f"{'.'.join(map(str, at))} = {shown}")
             _count(record, forgery, " and ".join(where))
     return record
 
 
 def _values(found: Found, donor: Found, place: Place, rng: random.Random, most: int) -> list[Any]:
-    options = changes(_at(found, place), rng)
+    options = changes(_at(found, place), rng) + ([GONE] if isinstance(place[-1], str) else [])
     with suppress(KeyError, IndexError, TypeError):
         options.append(_at(donor, place))  # the same field of another certificate
     return rng.sample(options, min(most, len(options)))
@@ -251,8 +263,8 @@ def _count(record: Found, forgery: Found, where: str) -> None:
     if verdict == "true":
         record["true"] += 1
     else:
-        claim = passed["content"]["claim"]
-        record[verdict].append(f"{where}, {claim['epsilon']:.6g} at {claim['delta']:g}")
+        claim = ", ".join(f"{name} {value:g}" for name, value in passed["content"]["claim"].items())
+        record[verdict].append(f"{where}: {claim}")
 
 
 def _at(found: Any, place: Place) -> Any:
@@ -362,13 +374,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--at-once", type=int, default=1, help="how many fields change at once")
     parser.add_argument("--seed", type=int, default=1, help="which values")
     parser.add_argument("--most", type=int, default=math.inf, help="how many certificates")
+    parser.add_argument("--only", default="", help="one bound, or composition, or mixing")
     parser.add_argument("--state", type=Path, default=None, help="file to go on from")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes (0: this one)"
     )
     chosen = parser.parse_args(arguments)
     subjects = [
-        Subject(*pair, chosen.seed, chosen.each, at_once=chosen.at_once) for pair in applicable()
+        Subject(*pair, chosen.seed, chosen.each, at_once=chosen.at_once)
+        for pair in applicable()
+        if chosen.only in ("", pair[1])
     ]
     random.Random(chosen.seed).shuffle(subjects)
     tally = campaign(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import special, stats
 from scipy.special import ndtr
 
 from dplateau import Ball, LossGeometry, NoisySGD, certify
@@ -317,3 +317,14 @@ def test_the_verifier_tells_starts_apart_that_are_rarer_than_rounding(
     # Without tilts, what rounding may take off the tails of many digits is charged at all of them.
     plain = start_law(weights, rate, older=0.0, top=float(top), rarest=0.5)
     assert plain.tail(top - 0.5) > max(1e-15, 1.1 * tails[top])
+
+
+@pytest.mark.parametrize(("rate", "most"), [(1e-10, 33), (4e-6, 60), (1e-3, 120)])
+def test_the_verifier_tells_apart_starts_that_are_rarer_than_anything(
+    rate: float, most: int
+) -> None:
+    """Equal coins at the rarest chances asked for: their law is cut off before the grid ends."""
+    found = start_law(np.ones(1000), rate, older=0.0, rarest=1e-290)
+    for heads in range(most):
+        exact = float(special.betainc(heads + 1, 1000 - heads, rate))
+        assert exact * (1 - 1e-9) <= found.tail(heads + 0.5) <= exact * 1.02

@@ -21,6 +21,7 @@ from dplateau import (
     InvalidInput,
     LossGeometry,
     NoisyGD,
+    NoisySGD,
     OnePassSGD,
     ProjectedLangevin,
     certify,
@@ -288,6 +289,29 @@ def test_the_verdict_comes_first_and_everything_is_listed(paper: Paper) -> None:
     assert (found["claimed_epsilon"], found["claimed_delta"]) == (paper.claimed_epsilon, DELTA)
     assert found["neighbors"] == words_of(paper).neighbors
     assert sum(map(len, found["assumptions"].values())) == len(paper.assumptions)
+
+
+def test_an_assumption_left_out_of_a_mixing_certificate_is_a_no() -> None:
+    chain = NoisySGD(
+        n=100,
+        batch_size=10,
+        steps=30,
+        learning_rate=0.1,
+        iterate_std=0.5,
+        domain=Ball(1.0),
+        loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0),
+        release="last",
+    )
+    honest = certify_mixing(chain).to_dict()
+    assert sign_off(honest).ok
+    stated = honest["content"]["assumptions"]
+    for place, gone in enumerate(stated):
+        status = "checked" if gone["status"] == "declared" else "declared"
+        for instead in ([], [{**gone, "status": status}]):
+            page = sign_off(
+                forged(honest, assumptions=[*stated[:place], *instead, *stated[place + 1 :]])
+            )
+            assert page.problem == f"assumptions are stated: it lacks {gone['text']!r}"
 
 
 def test_an_assumption_left_out_is_a_no() -> None:

@@ -11,8 +11,15 @@ import pytest
 from dplateau.algorithms import Ball, LossGeometry, NoisySGD, Run
 from dplateau.ground.sealed import CERTIFICATE, Stamp, seal
 from dplateau.verify import Verification, verify
-from dplateau.verify.blocks import Edges, Stretch, block_parts, uses_of
-from dplateau.verify.coins import Atoms, Coins, SmoothedCoins, capped_atoms, few_atoms
+from dplateau.verify.blocks import Edges, Stretch, block_parts, smoothed, uses_of
+from dplateau.verify.coins import (
+    Atoms,
+    Coins,
+    SmoothedCoins,
+    capped_atoms,
+    few_atoms,
+    fewer_atoms,
+)
 from dplateau.verify.composed import Rows, composed_epsilon
 from dplateau.verify.pairs import two_sided_pair
 from forging import forged
@@ -249,3 +256,27 @@ def test_more_laws_than_an_honest_plan_has_are_not_looked_at() -> None:
     edges[-1][1] = run.steps
     found = claim(2.0, run, batch_cap=1000, single_steps=0, edges=edges)
     assert failed(verify(found)) == "laws"
+
+
+@pytest.mark.parametrize("never", [0.0, 1e-12, 1e-3, 0.4])
+def test_fewer_atoms_are_a_larger_law(never: float) -> None:
+    """Nothing above any point gets rarer, and no more than ``never`` moves."""
+    generator = np.random.default_rng(3)
+    points, logs = generator.uniform(0, 2, 40), generator.uniform(-30, 0, 40)
+    whole = Atoms(points, np.exp(logs) / np.exp(logs).sum())
+    fewer = fewer_atoms(whole, never)
+    assert fewer.points.size < whole.points.size or never == 0
+    for point in np.linspace(-0.1, 2.1, 45):
+        before, after = (float(a.masses[a.points > point].sum()) for a in (whole, fewer))
+        assert before * (1 - 1e-12) <= after <= before + 2 * never + 1e-15
+    assert fewer.masses.sum() >= 1 - 1e-12
+
+
+def test_what_never_happens_to_a_group_is_not_enumerated() -> None:
+    """Fifty records in two steps have thousands of sums, of which few are likely at all."""
+    coins = Coins(np.array([1.0, 0.4]), np.array([0.01, 0.01]), np.array([30.0, 30.0]))
+    law = smoothed(coins, math.inf, 1e-12)
+    assert isinstance(law, Atoms)
+    assert law.points.size < 150
+    assert few_atoms(coins, 1500).points.size == 31**2  # type: ignore[union-attr]
+    assert law.masses.sum() == pytest.approx(1.0, abs=1e-10)

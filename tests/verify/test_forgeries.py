@@ -15,22 +15,28 @@ from typing import Any
 import pytest
 
 import forge
+import forge_papers
 from catalogue import RUNS
 from dplateau.algorithms import LossGeometry, NoisySGD
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify, compose, foreign
 from dplateau.errors import DplateauError, InvalidInput
-from dplateau.ground.sealed import CERTIFICATE, Stamp, resealed, seal
-from dplateau.verify import read_certificate, verify
+from dplateau.ground.sealed import CERTIFICATE, Stamp, digest_of, resealed, seal
+from dplateau.verify import read_certificate, verify, verify_mixing
 from forging import forged
 
 Found = dict[str, Any]
-ONE_OF_EACH = {bound: run for run, bound in reversed(forge.applicable()) if run != "random stop"}
+CERTIFICATES = [pair for pair in forge.applicable() if pair not in forge.papers()]
+ONE_OF_EACH = {bound: run for run, bound in reversed(CERTIFICATES) if run != "random stop"}
 
 
 def test_every_bound_is_forged() -> None:
     assert set(ONE_OF_EACH) == {bound.name for bound in BOUNDS if bound.sound}
+
+
+def test_groups_are_forged() -> None:
+    assert {run for run, _ in CERTIFICATES} >= set(forge_papers.GROUPS)
 
 
 @pytest.mark.parametrize("bound", ONE_OF_EACH)
@@ -38,6 +44,50 @@ def test_an_altered_field_is_noticed_or_leaves_a_true_claim(bound: str) -> None:
     tally = forge.campaign([forge.Subject(ONE_OF_EACH[bound], bound, 7, 1, 12)], state=None, jobs=0)
     assert tally.tried > 8
     assert tally.sound, str(tally)
+
+
+@pytest.mark.parametrize(("name", "kind"), forge.papers())
+def test_an_altered_paper_is_noticed_or_makes_a_true_claim(name: str, kind: str) -> None:
+    tally = forge.campaign([forge.Subject(name, kind, 7, 1, 12)], state=None, jobs=0)
+    assert tally.tried > 8
+    assert tally.sound, str(tally)
+
+
+@pytest.mark.parametrize(("name", "kind"), forge.papers())
+def test_honest_papers_verify_and_are_judged_true(name: str, kind: str) -> None:
+    found = forge.honest(name, kind)
+    assert forge.accepted(found) == found
+    assert forge.judged(found) == "true"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "claim"),
+    [
+        ("whitened, full batch", "composition", "epsilon"),
+        ("score, group", "composition", "epsilon"),
+        ("Langevin, one block", "mixing", "total_variation"),
+        ("mini-batches", "mixing", "total_variation"),
+    ],
+)
+def test_the_judge_would_see_a_false_paper(name: str, kind: str, claim: str) -> None:
+    found = forge.honest(name, kind)
+    stated = found["content"]["claim"][claim]
+    place = ("content", "claim", claim)
+    assert forge.judged(forge.altered(found, place, stated * 0.4)) == "false"
+
+
+def test_the_judge_knows_what_declared_parts_lose_outright() -> None:
+    found = forge.honest("declared, often", "composition")
+    assert forge.judged(forge.altered(found, ("content", "claim", "delta"), 1e-9)) == "false"
+
+
+def test_a_part_that_was_altered_is_sealed_anew() -> None:
+    found = forge.honest("whitened, full batch", "composition")
+    place = ("content", "parts", 0, "part", "content", "run", "n")
+    forgery = forge.altered(found, place, 99)
+    inner = forgery["content"]["parts"][0]["part"]
+    assert inner["digest"] == digest_of(inner) != found["content"]["parts"][0]["part"]["digest"]
+    assert forgery["digest"] == digest_of(forgery)
 
 
 def test_several_fields_are_altered_at_once() -> None:
@@ -55,6 +105,25 @@ def test_the_judge_would_see_a_false_claim() -> None:
     claimed = found["content"]["claim"]["epsilon"]
     assert forge.judged(forged(found, claimed_epsilon=claimed * 0.1)) == "false"
     assert forge.judged(forged(found, claimed_epsilon=1e300, claimed_delta=0.0)) == "false"
+
+
+# ---- chains whose noise nobody knows -------------------------------------------------------------
+
+
+def test_noise_in_units_of_an_unknown_length_forgets_nothing() -> None:
+    """Without a Lipschitz constant the noise was infinite: a distance of 0 after any steps."""
+    found = forge.honest("mini-batches of one size", "mixing")
+    forgery = forge.altered(found, ("content", "run", "loss", "lipschitz"), forge.GONE)
+    verdict = verify_mixing(forgery)
+    assert not verdict.ok
+    assert verdict.checks[-1].name == "noise"
+    assert forge.judged(forgery) == "false"
+
+
+def test_nothing_stands_beside_a_mixing_claim() -> None:
+    found = forge.honest("Langevin", "mixing")
+    claim = {**found["content"]["claim"], "epsilon": 0.0}
+    assert not verify_mixing(forge.altered(found, ("content", "claim"), claim)).ok
 
 
 # ---- rare batches, which cost next to nothing of delta only if they are rare ---------------------
@@ -178,6 +247,40 @@ def test_what_is_declared_is_a_law_about_neighbors(law: Found, neighbors: str, c
     assert verdict.checks[-1].name == check
 
 
+@pytest.mark.parametrize(
+    ("declared", "stated"),
+    [((1e-17, 0.0), (0.0, 0.0)), ((0.0, 5e-17), (0.0, 0.0)), ((0.0, 5e-17), (0.0, 1e-18))],
+)
+def test_what_is_declared_is_not_rounded_away(
+    declared: tuple[float, float], stated: tuple[float, float]
+) -> None:
+    """The chord through zero came as 1 - 1: a million parts together claimed to lose nothing."""
+    part = foreign(epsilon=0.3, delta=1e-9, neighbors="add_remove")
+    found = compose([part, part], 1e-5).to_dict()
+    (entry,) = found["content"]["parts"]
+    tables = [{"kind": "table", "epsilons": [e], "deltas": [d]} for e, d in (declared, stated)]
+    entry |= {"part": forged(entry["part"], law=tables[0]), "law": tables[1], "count": 10**6}
+    found["content"]["method"] = "basic composition"
+    for delta in (0.0, 1e-12, 4e-12):
+        found["content"]["claim"] = {"epsilon": 0.0, "delta": delta}
+        verdict = verify(resealed(found))
+        assert not verdict.ok
+        assert verdict.checks[-1].name == "deltas"
+    found["content"]["claim"]["delta"] = 1e-9
+    assert verify(resealed(found)).ok
+
+
+@pytest.mark.parametrize("status", ["checked", "by construction"])
+def test_nobody_else_answers_for_what_a_composition_assumes(status: str) -> None:
+    found = forge.honest("score by coin", "composition")
+    place = len(found["content"]["assumptions"]) - 1
+    assert "disjoint records" in found["content"]["assumptions"][place]["text"]
+    forgery = forge.altered(found, ("content", "assumptions", place, "status"), status)
+    verdict = verify(forgery)
+    assert not verdict.ok
+    assert verdict.checks[-1].name == "assumptions"
+
+
 # ---- numbers at the ends of double precision -----------------------------------------------------
 
 
@@ -192,6 +295,15 @@ def test_noise_that_overflows_hides_nothing(bound: str) -> None:
     verdict = verify(forged(found, claimed_epsilon=0.0))
     assert not verdict.ok
     assert "beyond double precision" in verdict.checks[-1].detail
+
+
+@pytest.mark.parametrize("beyond", [2.3e-16, 1e-14, 1e-9, 1e-5])
+def test_orders_next_to_one_are_not_summed(beyond: float) -> None:
+    """Their sums cancel: at 1 + 1e-14 they gave 835 where the order proves no less than 840."""
+    found = sealed("Poisson", "rdp_composition")
+    verdict = verify(forged(witnessed(found, orders=[1 + beyond]), claimed_epsilon=837.0))
+    assert not verdict.ok
+    assert verdict.checks[-1].name == "orders"
 
 
 # ---- hostile files ------------------------------------------------------------------------------

@@ -8,11 +8,12 @@ now.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dplateau.bounds.base import Assumption
 from dplateau.certificates import Certificate, Composition
 from dplateau.certificates.certify import assumptions_of
 from dplateau.errors import DplateauError
@@ -20,6 +21,7 @@ from dplateau.ground import sealed
 from dplateau.ground.shown import printable, rounded_up, wrapped, wrapped_lines
 from dplateau.report.words import Words, certificates_in, grouped, words_of
 from dplateau.sampling import MixingCertificate
+from dplateau.sampling.mixing import assumptions_of_mixing
 from dplateau.verify import Check, MixingVerification, Verification, verify, verify_mixing
 
 # Checks that compare a claim with what was derived anew, and what was asked for beside it.
@@ -166,9 +168,13 @@ def _mixing(document: dict[str, Any]) -> SignOff:
     verdict = verify_mixing(document)
     try:
         paper = MixingCertificate.from_dict(document)
+        needed = assumptions_of_mixing(paper) if verdict.ok else ()
     except _UNREADABLE as problem:
         return _unread(verdict, problem)
     made = f"{paper.stamp.date} by dplateau {paper.stamp.library}"
+    if verdict.ok:
+        check = _stated([a for a in needed if a not in paper.assumptions])
+        verdict = replace(verdict, ok=check.ok, checks=(*verdict.checks, check))
     return SignOff(verdict, None, grouped(paper.assumptions), (), made, mixing=str(paper))
 
 
@@ -194,6 +200,10 @@ def _complete(paper: Certificate | Composition) -> Check:
         for assumption in assumptions_of(certificate.run, certificate.theorem)
         if assumption not in certificate.assumptions
     ]
+    return _stated(missing)
+
+
+def _stated(missing: Sequence[Assumption]) -> Check:
     detail = "every one that the theorems need" if not missing else f"it lacks {missing[0].text!r}"
     return Check("assumptions are stated", not missing, detail)
 

@@ -368,6 +368,13 @@ def claimed_tv(run: Run, witness: dict[str, Any]) -> float:
     return min(1.0, exp_up(total * (1 - _ROOM)) * (1 + _ROOM))
 
 
+def assumptions_of_mixing(certificate: MixingCertificate) -> tuple[Assumption, ...]:
+    """Return what a certificate's claim rests on, whatever it states itself."""
+    run, witness = certificate.run, certificate.witness
+    losses = sorted({str(block["losses"]) for block in witness["blocks"]})
+    return assumptions(run, step_law(run, witness.get("largest_batch")), losses)
+
+
 def assumptions(run: Run, law: StepLaw, losses: Sequence[str]) -> tuple[Assumption, ...]:
     """Return what a mixing claim rests on."""
     kind = classes_in_words(loss_of(run), losses)

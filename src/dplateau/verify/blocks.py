@@ -40,12 +40,14 @@ from dplateau.verify.cases import (
 )
 from dplateau.verify.coins import (
     NO_USES,
+    Atoms,
     Coins,
     SmoothedCoins,
     SmoothedLaw,
     capped_atoms,
     coarser,
     few_atoms,
+    fewer_atoms,
 )
 from dplateau.verify.composed import Curve, Rows
 from dplateau.verify.pairs import BlockPair, GaussianPair, LossPair, SampledPair
@@ -65,8 +67,9 @@ _GROUPS = 4000
 _LARGEST_LOG = 300.0
 # Rounding of weights, far above that of the arithmetic, and of a logarithm, for each of its size.
 _UP, _OF_LOG = 1 + 1e-12, 1e-15
-# Losses rarer than this share of delta are not told apart.
-_RAREST_SHARE = 1e-7
+# Losses rarer than this share of delta are not told apart; of that, uses rarer than this share
+# count as all uses together.
+_RAREST_SHARE, _NEVER_SHARE = 1e-7, 1e-3
 
 
 @dataclass(frozen=True)
@@ -339,7 +342,8 @@ def smoothed(coins: Coins, cap: float, rarest: float) -> SmoothedLaw:
     """Return the law of min(M, cap) + N(0, 1), or of something larger."""
     few = few_atoms(coins, _FEW)
     if few is not None:
-        return type(few)(np.minimum(few.points, cap), few.masses)
+        capped = Atoms(np.minimum(few.points, cap), few.masses)
+        return fewer_atoms(capped, _NEVER_SHARE * rarest)
     cut = capped_atoms(coins, cap) if cap < coins.most else None
     if cut is not None:
         return cut

@@ -124,18 +124,22 @@ class Coins:
         mean = self.offset + float(self.counts @ (self.rates * self.weights))
         return mean + 10 * self.deviation(0.0)
 
+    @cached_property
+    def _log_rates(self) -> tuple[FloatArray, FloatArray]:
+        """Return the logarithms of the chances of tails and of heads."""
+        with np.errstate(divide="ignore"):
+            return np.log1p(-self.rates), np.log(self.rates)
+
     def log_moment(self, tilt: float) -> float:
         """Return log E e^(tilt M)."""
-        lean = tilt * self.weights
-        with np.errstate(divide="ignore"):
-            logs = np.logaddexp(np.log1p(-self.rates), np.log(self.rates) + lean)
+        tails, heads = self._log_rates
+        logs = np.logaddexp(tails, heads + tilt * self.weights)
         return tilt * self.offset + float(self.counts @ logs)
 
     def tilted_rates(self, tilt: float) -> FloatArray:
         """Return the chances of heads under the law tilted by e^(tilt M)."""
-        with np.errstate(divide="ignore"):
-            odds = np.log(self.rates) - np.log1p(-self.rates)
-        chances: FloatArray = special.expit(odds + tilt * self.weights)
+        tails, heads = self._log_rates
+        chances: FloatArray = special.expit(heads - tails + tilt * self.weights)
         return chances
 
     def deviation(self, tilt: float) -> float:
@@ -407,6 +411,18 @@ def few_atoms(coins: Coins, most: int) -> Atoms | None:
         points = np.add.outer(points, weight * heads).ravel()
         masses = np.multiply.outer(masses, chances).ravel()
     return Atoms(points, masses)
+
+
+def fewer_atoms(atoms: Atoms, never: float) -> Atoms:
+    """Return a law at least as large: atoms of ``never`` in all are moved to the largest point."""
+    order = np.argsort(atoms.masses)
+    rare = order[np.cumsum(atoms.masses[order]) <= never]
+    masses = atoms.masses.copy()
+    masses[int(np.argmax(atoms.points))] += float(masses[rare].sum()) * (1 + 1e-12)
+    kept = np.ones(masses.size, dtype=bool)
+    kept[rare] = False
+    kept[int(np.argmax(atoms.points))] = True
+    return Atoms(atoms.points[kept], masses[kept])
 
 
 def binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:

@@ -53,6 +53,8 @@ from dplateau.verify.precise import (
 
 # Shares of delta among which advanced composition picks; any share is a proof.
 _SHARES = ("0.5", "0.1", "0.01", "0.9", "0.99")
+# Closer to 1 a sum in doubles cancels to the digits that rounding left.
+_LEAST_ORDER = 1.0004
 # Steps of a schedule that are looked at one by one.
 _MOST_SCHEDULED = 10**6
 # Sampling rates that each have a pair of their own, for so many distances, and rates between them.
@@ -89,7 +91,8 @@ def rdp_composition(case: Case) -> Derived:
     swapped = case.run.neighbors == "replace" and _is_sampled(uses)
     case.require("neighbors", not swapped, "sampled steps are covered for add_remove only")
     orders = case.witness["orders"].numbers(most=500)
-    case.require("orders", min(orders) > 1, f"the smallest order is {min(orders):g}")
+    detail = f"the smallest order is {min(orders):g}, at least {_LEAST_ORDER:g} is summed"
+    case.require("orders", min(orders) >= _LEAST_ORDER, detail)
     epsilon = sampled_epsilon(uses, orders, case.delta)
     return Derived(epsilon, f"best of {len(orders)} orders, in fifty digits")
 

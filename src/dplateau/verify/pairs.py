@@ -233,8 +233,11 @@ class TableLoss:
     @classmethod
     def of(cls, rows: list[tuple[float, float]]) -> TableLoss:
         """Return the lower hull of the rows and of what their mirror images say at zero."""
-        at_zero = min(1 - (1 - delta) * 2 / (1 + math.exp(min(eps, 700.0))) for eps, delta in rows)
-        hull = [(0.0, at_zero * (1 + 1e-14))]
+        # Where the mirror image's chord meets zero, as a sum of positive terms: nothing cancels.
+        at_zero = min(
+            math.tanh(eps / 2) + 2 * delta / (1 + math.exp(min(eps, 700.0))) for eps, delta in rows
+        )
+        hull = [(0.0, min(at_zero * (1 + 1e-14), 1.0))]
         for eps, delta in sorted(rows):
             while len(hull) > 1 and _chord(hull[-2], (eps, delta), hull[-1][0]) <= hull[-1][1]:
                 hull.pop()

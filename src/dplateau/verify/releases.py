@@ -137,14 +137,17 @@ class _Node:
         self.examination.require(f"units{self.where}", single or not self.disjoint, detail)
 
     def _require_assumptions(self) -> None:
-        """Require that nothing a part rests on was left out."""
+        """Require that nothing a part rests on was left out, nor who answers for it changed."""
         stated = _assumed(self.content)
-        needed = {_FIXED} | ({_DISJOINT} if self.disjoint else set())
+        needed = {(_FIXED, "declared")} | ({(_DISJOINT, "declared")} if self.disjoint else set())
         for part in self.parts:
             if part.kind != reading.FOREIGN:
                 needed |= _assumed(part.content)
         missing = sorted(needed - stated)
-        detail = "complete" if not missing else f"it lacks {missing[0]!r}"
+        detail = "complete"
+        if missing:
+            text, status = missing[0]
+            detail = f"it lacks {text!r} ({status})"
         self.examination.require(f"assumptions{self.where}", not missing, detail)
 
     def derived(self) -> float:
@@ -316,8 +319,9 @@ class _Node:
         return case, name, derived
 
 
-def _assumed(content: Entry) -> set[str]:
-    return {item["text"].word() for item in content["assumptions"].rows()}
+def _assumed(content: Entry) -> set[tuple[str, str]]:
+    items = content["assumptions"].rows()
+    return {(item["text"].word(), item["status"].word()) for item in items}
 
 
 def _table(law: Entry) -> list[Row]:

@@ -202,7 +202,10 @@ def _total(
         laws = [law for law, _, _ in added] + laws[len(laws) - len(laws) % 2 :]
     # What is not on the grid is beyond it; where that is rare, adding it up loses no digits.
     absent = max(0.0, 1 - float(laws[0].sum())) + rounding + transformed
-    return laws[0], min(beyond, absent) + transformed
+    # Under every tilt the law has the same points, whatever was too rare to be written out.
+    law = np.zeros(size)
+    law[: laws[0].size] = laws[0]
+    return law, min(beyond, absent) + transformed
 
 
 def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[FloatArray, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dplateau.algorithms import (
@@ -111,7 +112,9 @@ def verify_mixing(document: Any) -> MixingVerification:
     def derivation() -> None:
         content = reading.require_envelope(document, MIXING, examination)
         claimed = content["claim"]["total_variation"].number()
-        examination.require("claim", 0 <= claimed <= 1, f"total variation {rounded_up(claimed, 9)}")
+        # A number that nothing derives must not stand beside those that are.
+        sensible = len(content["claim"].record()) == 2 and 0 <= claimed <= 1
+        examination.require("claim", sensible, f"total variation {rounded_up(claimed, 9)}")
         content["citation"].word()
         run, steps = reading.run(content, examination), content["claim"]["steps"].whole(1)
         examination.require("steps", steps == run.steps, f"stated {steps}, the run has {run.steps}")
@@ -133,6 +136,9 @@ def _log_total_variation(case: Case) -> Precise:
     require_plain(case, record_moves=False)
     require_noise(case)
     require_domain(case)
+    # In units of an unknown Lipschitz constant the noise may be nothing.
+    known = all(math.isfinite(stage.nu) for stage in stages(run))
+    case.require("noise", known, f"{run.noise.name} in units of a Lipschitz constant: unknown")
     maps, failure = _maps(case)
     rows = case.witness["blocks"].rows(1000)
     single = len(rows) == 1 and rows[0]["count"].value == 1
