@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 
 from dplateau import InvalidInput, Ledger, PrivateRidge, SpendRefused
-from dplateau.ledger.ledger import INHERITED
+from dplateau.ledger.heirs import INHERITED
 
 pytestmark = pytest.mark.filterwarnings("ignore::dplateau.PoorPlanWarning")
 
@@ -96,3 +98,66 @@ def test_worker_processes_pay_too_and_old_ones_do_not_go_on(book: Ledger) -> Non
     assert statuses(book) == ["spent", "spent"]
     # Those that are started now find no ledger any more.
     assert INHERITED not in os.environ
+
+
+STARTED = """
+import multiprocessing, os, sys, warnings
+from dplateau import Ledger, PrivacyLeakWarning
+
+def in_force(_=None):
+    from dplateau.ledger import ledgers_in_force
+    return [str(ledger) for ledger in ledgers_in_force()]
+
+def asked(method):
+    with multiprocessing.get_context(method).Pool(1) as pool:
+        return pool.map(in_force, [0])[0]
+
+if __name__ == "__main__":
+    first, second = map(Ledger, sys.argv[1:])
+    for method in ("fork", "spawn", "forkserver"):
+        with first:  # where the server of forks starts
+            assert asked(method) == [str(first)], method
+        with second:
+            assert asked(method) == [str(second)], method
+            with first:
+                assert asked(method) == [str(first), str(second)], method
+            assert asked(method) == [str(second)], method
+        if method != "forkserver":
+            assert asked(method) == [], method
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        pool.map(in_force, [0])
+        with warnings.catch_warnings(record=True) as said, first:
+            assert pool.map(in_force, [0]) == [[]]
+        assert [one.category for one in said] == [PrivacyLeakWarning], said
+        assert "SpawnPoolWorker" in str(said[0].message)
+        warnings.simplefilter("error")
+        try:
+            with first:
+                raise AssertionError("not reached")
+        except PrivacyLeakWarning:
+            assert in_force() == []
+    print("done")
+"""
+
+
+def test_every_way_to_start_a_process_tells_it(book: Ledger, tmp_path: Path) -> None:
+    other = Ledger.create(tmp_path / "other.ledger", epsilon=1.0, delta=1e-5)
+    script = tmp_path / "started.py"
+    script.write_text(STARTED)
+    command = [sys.executable, str(script), str(book.path), str(other.path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_a_ledger_stays_where_it_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("here", "there"):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Ledger.create("a.ledger", epsilon=1.0, delta=1e-5)
+    monkeypatch.chdir(tmp_path / "here")
+    with Ledger("a.ledger") as ledger:
+        monkeypatch.chdir(tmp_path / "there")
+        PrivateRidge(epsilon=0.3, **QUICK).fit(X, Y)
+    assert statuses(ledger) == ["spent"]
+    assert statuses(Ledger("a.ledger")) == []
+    assert str(ledger.path) == "a.ledger"

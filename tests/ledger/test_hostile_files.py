@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -139,6 +141,78 @@ def test_what_is_no_ledger_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFi
         with pytest.raises(InvalidInput, match=message):
             Ledger(file).statement()
         assert verdict(["ledger", "show", str(file)], capsys) == 2
+
+
+def test_names_that_share_a_file_are_refused(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """SQLite keeps a log beside each name: what was spent under one was lost under the other."""
+    other, link = path.with_name("other.ledger"), path.with_name("link.ledger")
+    link.symlink_to(path)
+    assert Ledger(link).spend(foreign(mu=0.1, neighbors="add_remove")).number == 6
+    assert len(Ledger(path).statement().entries) == 5
+    other.hardlink_to(path)
+    for name in (path, other, link):
+        with pytest.raises(InvalidInput, match="one of 2 names"):
+            Ledger(name).spend(foreign(mu=0.1, neighbors="add_remove"))
+        assert verdict(["ledger", "show", str(name)], capsys) == 2
+    other.unlink()
+    assert len(Ledger(path).statement().entries) == 5
+
+
+def test_paths_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for name in ("x" * 300, "a\0b", "none/a", "file/a"):
+        with pytest.raises(InvalidInput, match="cannot write"):
+            Ledger.create(tmp_path / name, epsilon=1.0, delta=0.0)
+        with pytest.raises(InvalidInput, match=r"there is no ledger|cannot use the ledger"):
+            Ledger(tmp_path / name).statement()
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_that_cannot_grow_is_said(tmp_path: Path) -> None:
+    """Files of a limited size stand for a full disk: what was acknowledged stays, in words."""
+    done = subprocess.run(
+        [sys.executable, "-c", CRAMPED, str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["made"].startswith(f"cannot write {tmp_path / 'new.ledger'}: ")
+    assert found["spent"].startswith(f"cannot use the ledger {tmp_path / 'a.ledger'}: ")
+    assert found["acknowledged"] >= 3
+    assert found["entries"] == found["acknowledged"]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.ledger"]
+
+
+CRAMPED = """
+import json, resource, sys
+from pathlib import Path
+from dplateau import InvalidInput, Ledger, foreign
+
+folder = Path(sys.argv[1])
+ledger = Ledger.create(folder / "a.ledger", epsilon=3.0, delta=1e-5)
+room, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+def cramped(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+found, spent = {"spent": ""}, 0
+cramped(40_000)
+while not found["spent"]:
+    try:
+        ledger.spend(foreign(mu=1e-3, neighbors="add_remove"))
+        spent += 1
+    except InvalidInput as error:
+        found["spent"] = str(error)
+cramped(4096)
+try:
+    Ledger.create(folder / "new.ledger", epsilon=3.0, delta=1e-5)
+except InvalidInput as error:
+    found["made"] = str(error)
+cramped(room)
+entries = len(ledger.statement().entries)
+print(json.dumps({**found, "acknowledged": spent, "entries": entries}))
+"""
 
 
 def test_an_archive_is_read(path: Path) -> None:

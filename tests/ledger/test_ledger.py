@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from dplateau import (
 )
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates.certificate import Claim
+from dplateau.certificates.composition import Part
 from dplateau.ledger import ledger_in_force, paid_for, released_with
 from dplateau.numerics.normal import gaussian_mu
 
@@ -359,6 +361,35 @@ def test_what_leaves_together_is_paid_for_at_once(book: Ledger) -> None:
     with paid_for(model, name="outside"):
         pass
     assert len(statuses(book)) == 1
+
+
+def test_what_leaves_together_is_a_matter_of_each_thread(book: Ledger) -> None:
+    model, score = gaussian(0.3), foreign(epsilon=0.2, delta=0.0, neighbors="add_remove")
+
+    def both(part: Certificate) -> Part:
+        return compose([part, score], 1e-5)
+
+    def alone(part: Certificate) -> Part:
+        return part
+
+    with book, ThreadPoolExecutor(1) as other:
+        first = released_with(alone)
+        first.__enter__()
+        second = released_with(both)
+        other.submit(second.__enter__).result()
+        first.__exit__(None, None, None)
+        with paid_for(model, name="here"):
+            pass
+
+        def pay_there() -> None:
+            with paid_for(model, name="there"):
+                pass
+
+        other.submit(pay_there).result()
+        other.submit(second.__exit__, None, None, None).result()
+    here, there = book.statement().entries
+    assert "2 parts" not in here.what
+    assert "2 parts" in there.what
 
 
 def test_a_statement_is_plain_data(book: Ledger) -> None:

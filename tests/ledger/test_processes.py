@@ -103,6 +103,40 @@ print(json.dumps(counts))
 )
 
 
+FORKED = (
+    PRELUDE.replace("EPSILON", "3.0")
+    + """
+import threading
+from dplateau.ledger import book
+from dplateau.ledger.book import Book
+
+book._PATIENCE = 2.0
+inside = threading.Event()
+
+def add_slowly():
+    with Book(path).adding() as (rows, append):
+        inside.set()
+        time.sleep(0.5)
+        append("refused", {"name": "slow", "what": "nothing", "reason": "none"})
+
+thread = threading.Thread(target=add_slowly)
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    try:
+        ledger.spend(certificate, name="child")
+    except BaseException as error:
+        print(error, file=sys.stderr, flush=True)
+    os._exit(0)
+thread.join()
+ledger.spend(certificate, name="parent")
+os.waitpid(child, 0)
+print(json.dumps([entry.name for entry in ledger.statement().entries]))
+"""
+)
+
+
 def outcome(script: str, path: Path) -> Any:
     """Run a script in a process of its own, with one thread, and return what it prints."""
     alone = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
@@ -145,3 +179,10 @@ def test_ten_processes_at_once_never_exceed_the_budget(tmp_path: Path) -> None:
     # All of it was spent, and nothing more.
     assert sum(amounts) <= statement.terms.amount < sum(amounts) + amounts[0]
     assert len(amounts) >= 50
+
+
+def test_a_child_forked_while_a_thread_writes_can_spend(tmp_path: Path) -> None:
+    # It would take over SQLite's notes of a lock that nobody in it can let go.
+    names = outcome(FORKED, tmp_path / "survey.ledger")
+    assert names[:2] == ["warm", "slow"]
+    assert sorted(names[2:]) == ["child", "parent"]

@@ -13,10 +13,12 @@ import hashlib
 import json
 import os
 import sqlite3
+import stat
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,15 @@ _APPLICATION = 0x64706C31
 _FIRST = "0" * 64
 # How long to wait for another process that is writing.
 _PATIENCE = 60.0
+# SQLite notes which locks its process holds, and a child that is forked meanwhile takes over the
+# notes without the locks: threads use ledgers one after the other, and a fork waits for them.
+_ONE_AT_A_TIME = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_ONE_AT_A_TIME.acquire,
+        after_in_parent=_ONE_AT_A_TIME.release,
+        after_in_child=_ONE_AT_A_TIME.release,
+    )
 
 _TABLE = """CREATE TABLE entries (
     sequence INTEGER PRIMARY KEY,
@@ -98,15 +109,19 @@ class Book:
     """The rows of one file. Nothing is kept open between calls, so forked processes are safe."""
 
     path: Path
+    # The file itself, even if the process changes its folder.
+    place: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note where the file is."""
+        object.__setattr__(self, "place", self.path.absolute())
 
     @classmethod
     def create(cls, path: Path, kind: str, content: Mapping[str, Any]) -> Book:
         """Make a new file with its first row; a file that is there already is left alone."""
-        if path.exists():
-            raise InvalidInput(f"{path} exists already; a ledger is never written anew")
-        if not path.parent.is_dir():
-            raise InvalidInput(f"cannot write {path}: there is no folder {path.parent}")
         try:
+            if path.exists():
+                raise FileExistsError
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
                 fresh = Path(folder) / "new"
                 _write_new(fresh, Row.after(None, kind, content))
@@ -115,8 +130,13 @@ class Book:
                 note_written(path)
         except FileExistsError:
             raise InvalidInput(f"{path} exists already; a ledger is never written anew") from None
+        except FileNotFoundError:
+            message = f"cannot write {path}: there is no folder {path.parent}"
+            raise InvalidInput(message) from None
         except OSError as error:
             raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
+        except (sqlite3.Error, ValueError) as error:  # a full disk; a name that is none
+            raise InvalidInput(f"cannot write {path}: {error}") from None
         return cls(path)
 
     def rows(self) -> tuple[Row, ...]:
@@ -140,29 +160,48 @@ class Book:
             try:
                 yield tuple(rows), append
             except BaseException:
-                connection.execute("ROLLBACK")
+                if connection.in_transaction:  # a full disk may have ended it
+                    connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
             note_written(self.path)
 
     @contextmanager
     def _opened(self, *, reading: bool = False) -> Iterator[sqlite3.Connection]:
-        if not self.path.is_file():
-            raise InvalidInput(
-                f"there is no ledger {self.path}; 'dplateau ledger init' or Ledger.create makes one"
-            )
+        self._require_file()
+        still = reading and self._is_still()
         try:
-            with closing(_connect(self.path, still=reading and self._is_still())) as connection:
+            with _ONE_AT_A_TIME, closing(_connect(self.place, still=still)) as connection:
                 yield connection
         except sqlite3.OperationalError as error:
             raise InvalidInput(f"cannot use the ledger {self.path}: {error}") from None
         except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
             raise InvalidInput(f"{self.path} is not a ledger: {error}") from None
 
+    def _require_file(self) -> None:
+        """Refuse what is no file, and a file of several names: SQLite keeps a log beside each."""
+        try:
+            found = self.place.stat()
+        except (FileNotFoundError, NotADirectoryError, ValueError):
+            found = None
+        except OSError as error:
+            raise InvalidInput(f"cannot use the ledger {self.path}: {error.strerror}") from None
+        if found is None or not stat.S_ISREG(found.st_mode):
+            raise InvalidInput(
+                f"there is no ledger {self.path}; 'dplateau ledger init' or Ledger.create makes one"
+            )
+        if found.st_nlink > 1:
+            raise InvalidInput(
+                f"{self.path} is one of {found.st_nlink} names (hard links) of one file, and what "
+                "is spent under one of them may be lost under another: remove the other names "
+                "('find . -samefile' shows them), or read a copy; symbolic links do no harm"
+            )
+
     def _is_still(self) -> bool:
         """Return whether the file lies where this process cannot write, and no write is open."""
-        log = self.path.with_name(f"{self.path.name}-wal")
-        return not (os.access(self.path.parent, os.W_OK) or log.exists())
+        file = self.place.resolve()
+        log = file.with_name(f"{file.name}-wal")
+        return not (os.access(file.parent, os.W_OK) or log.exists())
 
     def _read(self, connection: sqlite3.Connection) -> tuple[Row, ...]:
         """Return all rows; a foreign format or a broken chain is refused."""
@@ -185,7 +224,10 @@ class Book:
 
 
 def _write_new(path: Path, first: Row) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with (
+        _ONE_AT_A_TIME,
+        closing(sqlite3.connect(path, isolation_level=None)) as connection,
+    ):
         connection.execute(f"PRAGMA application_id = {_APPLICATION}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -199,7 +241,7 @@ def _connect(path: Path, *, still: bool) -> sqlite3.Connection:
     # SQLite keeps locks in a file beside its database, which an archive has no room for.
     mode = "immutable=1" if still else "mode=rw"
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_PATIENCE, isolation_level=None
+        f"{path.as_uri()}?{mode}", uri=True, timeout=_PATIENCE, isolation_level=None
     )
     connection.execute("PRAGMA synchronous = FULL")
     return connection

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 import secrets
-import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +19,10 @@ from dplateau.algorithms import Run
 from dplateau.certificates import Calibration, Certificate, ForeignPart, calibrate, certify, compose
 from dplateau.certificates.compose import relations_of
 from dplateau.certificates.composition import Composition, Part, law_to_dict, unit_of
-from dplateau.errors import InvalidInput, NotApplicable, SpendRefused
+from dplateau.errors import InvalidInput, NotApplicable, PrivacyLeakWarning, SpendRefused
 from dplateau.ground import checks
 from dplateau.ground.shown import rounded_down, rounded_up
+from dplateau.ledger import heirs
 from dplateau.ledger.accounts import (
     Account,
     Entry,
@@ -37,11 +39,8 @@ from dplateau.numerics.solve import smallest_where
 # Ledgers that are in force in this process, the innermost last. Every thread sees them: a fit that
 # escaped its ledger because it ran in another thread would not be paid for.
 _IN_FORCE: list[Ledger] = []
-# Where processes started inside ``with`` blocks find their ledgers, one in a line; forked ones
-# have the list above.
-INHERITED, _BETWEEN = "DPLATEAU_LEDGER", "\n"
-_FROM_OUTSIDE = os.environ.get(INHERITED)
-_RELEASED_WITH: list[Callable[[Part], Part]] = []
+# What a thread releases beside its models; other threads pay for theirs alone.
+_RELEASED_WITH: ContextVar[Callable[[Part], Part] | None] = ContextVar("released", default=None)
 _NOISE_STEPS = 40
 _NOISE_RTOL = 1e-3
 
@@ -105,7 +104,7 @@ class Ledger:
 
     @property
     def path(self) -> Path:
-        """Where the ledger is."""
+        """Where the ledger is, as it was named."""
         return self._book.path
 
     @classmethod
@@ -265,6 +264,17 @@ class Ledger:
         self.statement()
         _IN_FORCE.append(self)
         _tell_new_processes()
+        if older := heirs.too_old_to_be_told():
+            said = (
+                f"processes that were started before this block do not know of {self.path}, and "
+                f"what they fit is not paid for ({', '.join(older)}): start them inside, or let "
+                "them open the ledger themselves"
+            )
+            try:
+                warnings.warn(said, PrivacyLeakWarning, stacklevel=2)
+            except PrivacyLeakWarning:  # where warnings are errors the block does not begin
+                self.__exit__(None, None, None)
+                raise
         return self
 
     def __exit__(
@@ -319,9 +329,8 @@ def ledgers_in_force() -> tuple[Ledger, ...]:
 
     All of them pay: each promises to hold what is released inside its block.
     """
-    outside = () if _FROM_OUTSIDE is None else map(Ledger, _FROM_OUTSIDE.split(_BETWEEN))
-    every = [*outside, *_IN_FORCE][::-1]
-    return tuple({ledger.path.resolve(): ledger for ledger in every}.values())
+    every = [*map(Ledger, heirs.told()), *_IN_FORCE][::-1]
+    return tuple({ledger._book.place.resolve(): ledger for ledger in every}.values())
 
 
 def ledger_in_force() -> Ledger | None:
@@ -330,19 +339,8 @@ def ledger_in_force() -> Ledger | None:
 
 
 def _tell_new_processes() -> None:
-    """Let processes that are started from now on find the ledgers in force, if there are any.
-
-    joblib keeps its processes between calls; they end here, so that the next ones are new.
-    """
-    inherited = _BETWEEN.join(str(one.path.resolve()) for one in ledgers_in_force()[::-1])
-    if inherited:
-        os.environ[INHERITED] = inherited
-    else:
-        os.environ.pop(INHERITED, None)
-    if "joblib" in sys.modules:
-        from joblib.externals.loky import get_reusable_executor
-
-        get_reusable_executor().shutdown(wait=True)
+    """Let processes that are started from now on find the ledgers in force, if there are any."""
+    heirs.tell([str(one._book.place.resolve()) for one in ledgers_in_force()[::-1]])
 
 
 @contextmanager
@@ -352,7 +350,8 @@ def paid_for(part: Part, *, name: str) -> Iterator[None]:
     The cost is reserved, and settled once the block has ended; if it fails, it stays reserved.
     """
     ledgers = ledgers_in_force()
-    whole = _RELEASED_WITH[-1](part) if ledgers and _RELEASED_WITH else part
+    together = _RELEASED_WITH.get()
+    whole = together(part) if ledgers and together is not None else part
     numbers = [ledger.reserve(whole, name=name) for ledger in ledgers]
     yield
     for ledger, number in zip(ledgers, numbers, strict=True):
@@ -362,11 +361,11 @@ def paid_for(part: Part, *, name: str) -> Iterator[None]:
 @contextmanager
 def released_with(whole: Callable[[Part], Part]) -> Iterator[None]:
     """Pay at once for all that leaves together: ``whole`` of what is paid for inside the block."""
-    _RELEASED_WITH.append(whole)
+    before = _RELEASED_WITH.set(whole)
     try:
         yield
     finally:
-        _RELEASED_WITH.pop()
+        _RELEASED_WITH.reset(before)
 
 
 def _payment(
