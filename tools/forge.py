@@ -159,7 +159,8 @@ def _verified(forgery: Found) -> tuple[bool, float | None, str, Place]:
 
 def _with_proved_parts(forgery: Found) -> Found:
     """Return a composition whose parts claim, and have as Gaussian laws, what may verify."""
-    for i, entry in enumerate(forgery["content"]["parts"]):
+    parts = forgery["content"].get("parts")
+    for i, entry in enumerate(parts if isinstance(parts, list) else []):
         with suppress(Exception):  # a forger who cannot mend a part leaves it as it is
             place: Place = ("content", "parts", i)
             if entry["part"]["kind"] != FOREIGN.name:

@@ -23,7 +23,8 @@ from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify, compose, foreign
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.sealed import CERTIFICATE, Stamp, digest_of, resealed, seal
-from dplateau.verify import read_certificate, verify, verify_mixing
+from dplateau.verify import read_certificate, releases, verify, verify_mixing
+from dplateau.verify.verdict import examined
 from forging import forged
 
 Found = dict[str, Any]
@@ -381,6 +382,24 @@ def test_a_witness_of_any_shape_is_read_or_refused(bound: str) -> None:
             forgery = witnessed(found, **{name: junk})
             with suppress(DplateauError):
                 assert Certificate.from_dict(forgery).curve is not None
+
+
+def test_equal_certificates_are_verified_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three thousand copies of one certificate, each an entry of its own, took twenty seconds."""
+    found = forge.honest("checkpoints twice", "composition")
+    (entry,) = found["content"]["parts"]
+    forgery = forge.altered(found, ("content", "parts"), [{**entry, "count": 1}] * 2)
+    verified = []
+
+    def counted(document: Any, examination: Any) -> Any:
+        verified.append(document["digest"])
+        return examined(document, examination)
+
+    monkeypatch.setattr(releases, "examined", counted)
+    verdict = verify(forgery)
+    assert verdict.ok
+    assert verified == [entry["part"]["digest"]]
+    assert sum(check.name.startswith("certificate of part") for check in verdict.checks) == 2
 
 
 def test_deep_nesting_ends_with_a_verdict() -> None:

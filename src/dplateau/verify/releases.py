@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dplateau.algorithms.base import NEIGHBORS
-from dplateau.ground.sealed import COMPOSITION, FOREIGN
+from dplateau.ground.sealed import COMPOSITION, FOREIGN, digest_of
 from dplateau.ground.shown import rounded_up
 from dplateau.verify import reading
 from dplateau.verify.cases import ROUNDED, Case, Derived, rederived
@@ -89,8 +89,17 @@ class _Part:
 class _Node:
     """One composition, its envelope checked when it is made."""
 
-    def __init__(self, document: Any, examination: Examination, where: str, depth: int) -> None:
+    def __init__(
+        self,
+        document: Any,
+        examination: Examination,
+        where: str,
+        depth: int,
+        verified: dict[str, tuple[Case, str, Derived]] | None = None,
+    ) -> None:
         self.examination, self.where, self.depth = examination, where, depth
+        # By digest, in this composition and those inside: equal certificates are verified once.
+        self.verified = {} if verified is None else verified
         examination.require(f"nesting{where}", depth <= _DEEPEST, f"at most {_DEEPEST} levels")
         self.content = reading.require_envelope(document, COMPOSITION, examination, where)
         self.epsilon, self.delta = reading.claim(self.content, examination, where)
@@ -296,7 +305,9 @@ class _Node:
         """Return a composition inside this one, its own claim confirmed."""
         place = self.parts.index(part)
         if place not in self._known:
-            inner = _Node(part.document.value, self.examination, part.where, self.depth + 1)
+            inner = _Node(
+                part.document.value, self.examination, part.where, self.depth + 1, self.verified
+            )
             detail = f"epsilon {rounded_up(inner.epsilon, 9)} at delta {rounded_up(inner.delta)}"
             met = inner.derived() <= inner.epsilon
             self.examination.require(f"claim of{part.where}", met, detail)
@@ -308,8 +319,11 @@ class _Node:
         """Verify a certificate as it would be on its own, and return what was derived."""
         place = self.parts.index(part)
         if place not in self._known:
+            digest = digest_of(part.document.record())
             try:
-                self._known[place] = examined(part.document.value, Examination())
+                if digest not in self.verified:
+                    self.verified[digest] = examined(part.document.value, Examination())
+                self._known[place] = self.verified[digest]
             except Refused as problem:
                 self.examination.require(f"certificate of{part.where}", False, str(problem))
             derived = self._known[place][2]
