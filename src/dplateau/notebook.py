@@ -120,7 +120,7 @@ def _(tightness: Tightness) -> str:
         ("claimed", rounded_up(tightness.upper, 4), _bar(tightness.upper / top)),
         ("needed", rounded_down(tightness.lower.epsilon, 4), _bar(tightness.lower.epsilon / top)),
     ]
-    title = f"at most {tightness.ratio:.3f} times the truth ({tightness.bound})"
+    title = f"at most {rounded_up(tightness.ratio, 4)} times the truth ({tightness.bound})"
     return _page(title, _table(("", "epsilon", ""), rows, raw=2))
 
 

@@ -28,6 +28,7 @@ from dplateau.certificates import Certificate, certify
 from dplateau.curves import LossCurve, PoissonPair
 from dplateau.errors import InvalidInput, MissingExtra, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_up
 from dplateau.losses import Huber, Logistic, Softmax
 
 try:
@@ -473,7 +474,8 @@ def _geometry(
         raise NotApplicable(
             f"no hidden-state claim: clipping at {clip:g} may act on gradients of up to "
             f"{longest:.4g}, and with {outputs} classes clipped gradients belong to no convex "
-            f"loss; set max_grad_norm={longest * 1.0001:.4g} or more, or bound the rows by less"
+            f"loss; set max_grad_norm={rounded_up(longest * 1.0001, 4)} or more, or bound "
+            "the rows by less"
         )
     return LossGeometry(lipschitz=clip, convex=True, smoothness=smoothness)
 

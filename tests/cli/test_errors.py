@@ -44,6 +44,17 @@ BAD: list[tuple[list[str], str]] = [
     (sgd("calibrate"), "Missing option '--epsilon'"),
     (["plan", "--n", "9", "--d", "-3", "--epsilon", "1"], "--d must be at least 1; got -3"),
     (["plan", "--n", "9", "--d", "3", "--epsilon", "1", "--classes", "1"], "--classes must be"),
+    (["plan", "--n", "9", "--d", "1e308", "--epsilon", "1"], "--d must be at most 1e+15"),
+    (["plan", "--n", "1e300", "--d", "3", "--epsilon", "1"], "--n must be at most 1e+15"),
+    (
+        ["plan", "--n", "9", "--d", "3", "--epsilon", "1", "--data-norm", "1e-38"],
+        "--data-norm must lie between 1e-18 and 1e+18; got 1e-38: use other units",
+    ),
+    (
+        ["ledger", "init", "a.ledger", "--epsilon", "1", "--delta", "1e-5", "--delta-share", "2"],
+        "--delta-share must be at least 0 and below 1; got 2",
+    ),
+    (["mixing", "--learning-rate", "1", "--tv", "0.1", "--steps", "4"], "one of --tv 0.1 and --st"),
     ([*sgd(), "--l2"], "requires an argument"),
     # contradictory
     (sgd(epochs="3"), "state the length once: --steps or --epochs; got both"),
@@ -150,6 +161,46 @@ def test_names_of_a_user_stay_as_they_are(words: list[str], message: str, tmp_pa
 def test_the_good_command_is_good(tmp_path: Path) -> None:
     done = here(*sgd(), folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("separator", ["é", "½", "\n", "ab", ""])
+@pytest.mark.parametrize("option", ["--separator", "--decimal"])
+def test_separators_are_single_characters(option: str, separator: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    done = here("schema", "rows.csv", "--target", "b", option, separator, folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert f"{option} must be one ASCII character (or tab)" in done.stderr
+
+
+def test_a_pipe_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    done = here("schema", "/dev/null", "--target", "b", "-o", "s.toml", folder=tmp_path)
+    assert done.stderr == (
+        "dplateau: cannot read /dev/null: it is no regular file; write it to one\n"
+    )
+
+
+def test_papers_of_another_kind_are_called_by_their_names(tmp_path: Path) -> None:
+    assert here(*sgd(), "-o", "c.json", folder=tmp_path).returncode == 0
+    done = here("report", "c.json", "--audit", "c.json", folder=tmp_path)
+    assert done.stderr == (
+        "dplateau: --audit c.json: not an audit: it says that it is 'dplateau/certificate'\n"
+    )
+    older = {**json.loads((tmp_path / "c.json").read_text()), "format": 1}
+    (tmp_path / "old.json").write_text(json.dumps(older), encoding="utf-8")
+    done = here("compose", "c.json", "old.json", folder=tmp_path)
+    assert done.stderr.startswith("dplateau: old.json: a certificate of format 1; ")
+
+
+def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
+    assert here(*sgd(), "-o", "c.json", folder=tmp_path).returncode == 0
+    content = (tmp_path / "c.json").read_bytes()
+    (tmp_path / "marked.json").write_bytes(b"\xef\xbb\xbf" + content)
+    assert here("verify", "marked.json", folder=tmp_path).returncode == 0
+
+
+def test_checkpoints_are_written_as_other_numbers_are(tmp_path: Path) -> None:
+    steps = sgd(steps="2e3", release="checkpoints", at="1e3,2_000")
+    assert here(*steps, folder=tmp_path).returncode == 0
 
 
 @pytest.mark.parametrize("words", [["account", "sgd"], sgd(delta="nan"), sgd("calibrate", l2="x")])
@@ -273,6 +324,27 @@ def test_next_to_no_noise_is_refused_in_one_line(algorithm: str, noise: str) -> 
     assert done.stderr.count("\n") == 1
     assert f"--noise-multiplier = {noise} leads beyond double precision" in done.stderr
     assert "state a number between 1e-40 and 1e+40" in done.stderr
+
+
+@pytest.mark.parametrize("noise", ["1e16", "1e20", "1e39"])
+def test_next_to_nothing_but_noise_has_an_answer(noise: str) -> None:
+    hiding = ["--learning-rate", "0.1", "--l2", "0.1", "--lipschitz", "1", "--smoothness", "1"]
+    done = here(*sgd(noise_multiplier=noise, release="last"), *hiding, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert 0 < json.loads(done.stdout)["claimed_epsilon"] < 1e-9
+
+
+def test_a_target_that_no_noise_meets_is_refused_in_one_line() -> None:
+    hiding = ["--learning-rate", "0.1", "--l2", "0.1", "--lipschitz", "1", "--smoothness", "1"]
+    done = here(*sgd("calibrate", epsilon="5e-324", release="last"), *hiding)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no noise up to" in done.stderr
+
+
+def test_more_passes_than_are_worth_it_are_a_limit_only() -> None:
+    words = ["--n", "1000", "--d", "5", "--epsilon", "1", "--compute-budget", "1e18"]
+    done = here("plan", *words)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 HIDING = ["--learning-rate", "1", "--l2", "0.1", "--lipschitz", "1", "--smoothness", "0.25"]

@@ -26,6 +26,7 @@ from dplateau.algorithms import (
 from dplateau.curves import PrivacyCurve
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics import normal
 
@@ -316,8 +317,9 @@ class DetectableLeak:
                 f"({self.method}): the claim is too weak for so few runs"
             )
         return (
-            f"a leak of {self.detectable_mu:.3g}-GDP would have been found with probability "
-            f"{self.probability:g} ({self.method}); the claim allows {self.allowed_mu:.3g}-GDP, "
+            f"a leak of {rounded_up(self.detectable_mu, 3)}-GDP would have been found with "
+            f"probability {self.probability:g} ({self.method}); the claim allows "
+            f"{rounded_up(self.allowed_mu, 3)}-GDP, "
             "and a trainer that attains it leaks so much with noise "
             f"{100 * self.noise_shortfall:.0f} percent too small"
         )

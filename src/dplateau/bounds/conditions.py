@@ -29,6 +29,7 @@ from dplateau.algorithms import (
 )
 from dplateau.algorithms.stated import CHANGING_STEPS, learning_rates, loss_of
 from dplateau.errors import NotApplicable
+from dplateau.ground.shown import rounded_down, rounded_up
 
 # Learning rates up to 2 / (smoothness + l2) contract; rounding must not refuse that very rate. A
 # contraction a rounding above 1 is charged as it is.
@@ -337,13 +338,14 @@ class Contractive:
         if not loss.convex and run.l2 < smoothness:
             return (
                 f"needs convex losses, or a ridge with l2 >= smoothness{share}; yours are declared "
-                f"nonconvex with l2={run.l2:.4g}; raise l2 to {smoothness:.4g}"
+                f"nonconvex with l2={run.l2:.4g}; raise l2 to {rounded_up(smoothness, 4)}"
             )
         level = max(learning_rates(run)) * (smoothness + run.l2)
         if level > _LARGEST_LEVEL:
             return (
-                f"needs learning_rate * (smoothness{share} + l2) <= 2; yours is {level:.4g}; "
-                f"lower the learning rate to {2 / (smoothness + run.l2):.4g}"
+                f"needs learning_rate * (smoothness{share} + l2) <= 2; yours is "
+                f"{rounded_up(level, 4)}; "
+                f"lower the learning rate to {rounded_down(2 / (smoothness + run.l2), 4)}"
             )
         return None
 

@@ -57,6 +57,7 @@ from dplateau.curves import (
     WorstCurve,
 )
 from dplateau.errors import InvalidInput
+from dplateau.ground.shown import rounded_down
 from dplateau.ground.types import FloatArray
 from dplateau.numerics.bernoulli_laws import NOTHING, AtomLaw, upper_law
 
@@ -175,8 +176,8 @@ def _why_no_norm(run: Run) -> str | None:
         return "needs steps that forget: add l2 > 0"
     slower = _largest(lambda part: run.replace(learning_rate=rate * part), cap)
     lighter = _largest(lambda part: run.replace(momentum=run.momentum * part), cap)
-    ways = [f"lower the learning rate to {rate * slower:.3g}"] if slower else []
-    ways += [f"the momentum to {run.momentum * lighter:.3g}"] if lighter else []
+    ways = [f"lower the learning rate to {rounded_down(rate * slower, 3)}"] if slower else []
+    ways += [f"the momentum to {rounded_down(run.momentum * lighter, 3)}"] if lighter else []
     return (
         f"finds no norm in which all steps shrink with momentum={run.momentum:g}, learning_rate="
         f"{rate:g}, l2={run.l2:g} and smoothness={loss_of(run).smoothness:g}: "

@@ -56,7 +56,8 @@ class Calibration(Shown):
         """The value in a few digits."""
         # Towards more privacy: whoever types the number shown gets no less than was claimed.
         rounded = rounded_down if self.varied == "learning_rate" else rounded_up
-        shown = f"{self.value:g}" if self.varied in ("steps", "batch_size") else rounded(self.value)
+        whole = self.varied in ("steps", "batch_size")
+        shown = str(int(self.value)) if whole else rounded(self.value)
         return "unlimited" if self.unlimited else shown
 
     def __str__(self) -> str:

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
 
+from dplateau.cli.interrupts import interrupts_heard
+
 # What a shell reports of a command that Ctrl-C ended.
 _STOPPED = 130
+# What fails when an answer is printed into a full disk or a dead device.
+_UNPRINTABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; bad input ends with exit code 2 and one line, never a traceback."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     _write_any_name()
+    with interrupts_heard():
+        code = _exit_code(words)
+    sys.exit(code)
+
+
+def _exit_code(words: list[str]) -> int:
     try:
         from dplateau.cli.commands import app
         from dplateau.ground.files import forget_written
 
         forget_written()
         code = app(args=words, prog_name="dplateau", standalone_mode=False)
+        _print_what_is_left()
     except (KeyboardInterrupt, EOFError):
-        sys.exit(_interrupted())
+        return _interrupted()
     except BrokenPipeError:
         sys.stderr.close()
-        sys.exit(1)
+        return 1
     except Exception as error:
-        sys.exit(_exit_code_after(error))
+        return _exit_code_after(error)
     # Some versions of the parser turn an interruption into this exit code, and say nothing.
-    sys.exit(_interrupted() if code == _STOPPED else code if isinstance(code, int) else 0)
+    return _interrupted() if code == _STOPPED else code if isinstance(code, int) else 0
 
 
 def _write_any_name() -> None:
     """Let names that an output's encoding lacks be escaped: no command fails at its last line."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _print_what_is_left() -> None:
+    """Print what waits in a buffer, while an output that fails can still be said in one line."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
 
 
 def _exit_code_after(error: Exception) -> int:
@@ -56,6 +76,9 @@ def _exit_code_after(error: Exception) -> int:
     elif isinstance(error, OSError) and error.filename is not None:
         # A path that is no path (too long, a loop of links), or a disk that fails.
         message = f"cannot use {str(error.filename)[:200]}: {error.strerror}"
+    elif isinstance(error, OSError) and error.errno in _UNPRINTABLE:
+        _forget_output()
+        message = f"cannot print the answer: {error.strerror}; {_left_behind()}"
     elif hasattr(error, "format_message"):
         path = getattr(getattr(error, "ctx", None), "command_path", "dplateau")
         # Typer's newer parser puts its own words before those of the check that failed.
@@ -78,9 +101,22 @@ def _hides_ctrl_c(error: BaseException | None) -> bool:
 
 def _interrupted() -> int:
     """Say what an interrupted command left behind; a reservation in a ledger counts as spent."""
+    sys.stderr.write(f"dplateau: interrupted; {_left_behind()}\n")
+    return _STOPPED
+
+
+def _left_behind() -> str:
+    """Return which files are on disk by this command."""
     from dplateau.ground.files import written_so_far
 
     paths = ", ".join(written_so_far())
-    left = f"written before: {paths}" if paths else "nothing was written"
-    sys.stderr.write(f"dplateau: interrupted; {left}\n")
-    return _STOPPED
+    return f"written before: {paths}" if paths else "nothing was written"
+
+
+def _forget_output() -> None:
+    """Drop what could not be printed: a second try at the end would show a traceback."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        output = sys.stdout.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, output)
+        os.close(nowhere)

@@ -333,9 +333,9 @@ def _show_conversions(
 
     # What is claimed is rounded up, what there is room for is rounded down.
     shown = rounded_down if asked == "zeta" else rounded_up
-    known = ", ".join(f"{name} = {value:g}" for name, value in given.items())
+    known = ", ".join(f"{name} = {_as_typed(value)}" for name, value in given.items())
     what = f"largest {asked}" if asked == "zeta" else asked
-    title = f"{what} for alpha = {alpha:g}, {known}"
+    title = f"{what} for alpha = {_as_typed(alpha)}, {known}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("conversion")
     table.add_column(what, justify="right")
@@ -344,3 +344,8 @@ def _show_conversions(
         style = "bold" if way == "optimal" else None
         table.add_row(way, shown(value, 7, padded=True), _SOURCES[way], style=style)
     console.print(table)
+
+
+def _as_typed(value: float) -> str:
+    """Return a number that was stated with all its digits: it holds for no other."""
+    return repr(value).removesuffix(".0")

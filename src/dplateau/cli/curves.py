@@ -345,6 +345,7 @@ def _show_mixing(run: Run, mixing: MixingCertificate) -> None:
     from rich.markup import escape
 
     from dplateau.cli.show import console, print_rows
+    from dplateau.ground.shown import rounded_down
 
     console.print(f"[bold]{escape(str(mixing))}[/bold]")
     limits = _limits(run, mixing)
@@ -354,8 +355,11 @@ def _show_mixing(run: Run, mixing: MixingCertificate) -> None:
     calm = limits["nonexpansive_learning_rate"]
     rows = [
         ("Theorem 4.2", f"{said} (Bravo, Flores-Mella and Guzmán 2025)"),
-        ("largest learning rate", "any" if largest is None else f"{largest:.6g} has a certificate"),
-        ("no expansion up to", "not convex and smooth" if calm is None else f"{calm:.6g}"),
+        (
+            "largest learning rate",
+            "any" if largest is None else f"{rounded_down(largest)} has a certificate",
+        ),
+        ("no expansion up to", "not convex and smooth" if calm is None else rounded_down(calm)),
     ]
     print_rows("beside it", rows)
     print_rows("rests on", [(a.status, a.text) for a in mixing.assumptions])

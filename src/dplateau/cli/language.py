@@ -43,6 +43,9 @@ _OTHER_FIELDS = (
     "runs",
     "confidence",
     "jobs",
+    "delta_share",
+    "separator",
+    "decimal",
 )
 # Values that Python spells with an underscore; names of a user's columns stay as they are.
 _SPELLED = "add_remove|random_stop|shuffle_once|heavy_ball|learning_rate|batch_size"
@@ -73,7 +76,8 @@ def in_options(text: str) -> str:
     "is about --order shuffle-once or reshuffle; there is no column 'is_new'"
     """
     text = _CALL.sub(_call, text).replace("convex=True", "--convex")
-    text = text.replace("convex=False", "--no-convex")
+    text = text.replace("convex=False", "--no-convex").replace("saddle=True", "--saddle")
+    text = text.replace("leave saddle out", "leave --saddle out")
     text = _FIRST.sub(lambda m: f"{_option(m[1])} {m[2]}", text)
     text = _STATED.sub(lambda m: f"{_option(m[1])} {_value(m[2])}", text)
     text = _NAMED.sub(lambda m: _option(m[1]), text)

@@ -378,8 +378,8 @@ def _release(given: dict[str, Any]) -> Release | str:
 
 def _step(word: str) -> int:
     try:
-        return int(word)
-    except ValueError:
+        return whole_number(word)
+    except typer.BadParameter:
         raise InvalidInput(f"--at takes steps separated by commas; got {word!r}") from None
 
 

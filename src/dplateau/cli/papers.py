@@ -20,7 +20,7 @@ from dplateau.cli.options import (
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_bytes, read_text, write_whole
-from dplateau.ground.sealed import AUDIT, COMPOSITION, MIXING, from_text
+from dplateau.ground.sealed import AUDIT, COMPOSITION, MIXING, from_text, open_sealed
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ def paper_in(file: Path) -> Certificate | Composition | MixingCertificate:
     from dplateau.sampling import MixingCertificate
 
     fields = claim_in(file)
-    if fields["kind"] == MIXING.name:
-        return MixingCertificate.from_dict(fields)
-    if fields["kind"] == COMPOSITION.name:
-        return Composition.from_dict(fields)
-    return Certificate.from_dict(fields)
+    kinds: dict[str, type[Certificate | Composition | MixingCertificate]]
+    kinds = {MIXING.name: MixingCertificate, COMPOSITION.name: Composition}
+    try:
+        return kinds.get(fields["kind"], Certificate).from_dict(fields)
+    except InvalidInput as refused:
+        raise InvalidInput(f"{file}: {refused}") from None
 
 
 def part_in(file: Path) -> Certificate | Composition:
@@ -124,7 +125,13 @@ def report_command(
     paper = paper_in(file)
     if isinstance(paper, MixingCertificate):
         raise InvalidInput(f"{file} is about mixing, not about privacy; use 'dplateau explain'")
-    attack: Any = None if audit is None else from_text(read_text(audit), AUDIT)
+    attack: Any = None
+    if audit is not None:
+        try:
+            attack = from_text(read_text(audit), AUDIT)
+            open_sealed(attack, AUDIT)
+        except InvalidInput as refused:
+            raise InvalidInput(f"--audit {audit}: {refused}") from None
     write_whole(output, report_page(paper, audit=attack, name=file.name))
     tell_written("report", output)
 

@@ -386,7 +386,9 @@ def log_normal_cells(
     The nearer tail of each cell is used, so that the difference loses only the digits that a
     narrow cell must lose; that loss is what the allowance measures.
     """
-    low, high = low - mean, high - mean
+    # With next to no losses one cell is the whole line, whose mass is 1: no tail is nearer.
+    line = np.isneginf(low) & np.isposinf(high)
+    low, high = np.where(line, 0.0, low - mean), np.where(line, 0.0, high - mean)
     flip = low + high > 0.0
     near = special.log_ndtr(np.where(flip, -low, high))
     far = special.log_ndtr(np.where(flip, -high, low))
@@ -395,7 +397,7 @@ def log_normal_cells(
     with np.errstate(divide="ignore", invalid="ignore"):
         gap = -np.expm1(far - near) + (slack if up else -slack)
         value = near + np.log(np.maximum(gap, 0.0))
-    return np.where(low < high, value, -np.inf)
+    return np.where(line, 0.0, np.where(low < high, value, -np.inf))
 
 
 def _oriented(

@@ -57,8 +57,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
         os.chmod(name, 0o666 & ~mask)
         os.replace(name, place)
         note_written(path)
-    except OSError as error:
+    except BaseException as error:
+        # Ctrl-C too: what is private may be in it, and nobody would look for it.
         Path(name).unlink(missing_ok=True)
+        if not isinstance(error, OSError):
+            raise
         raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
 
 
@@ -94,6 +97,7 @@ def read_bytes(path: Path) -> bytes:
 def read_text(path: Path) -> str:
     """Return a text file's content, or refuse in one line."""
     try:
-        return read_bytes(path).decode("utf-8")
+        # Some editors begin every text with a byte order mark.
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InvalidInput(f"cannot read {path}: it is not UTF-8 text") from None

@@ -169,7 +169,14 @@ def _other_kind(document: Any, kind: Kind) -> str | None:
         return None
     if isinstance(document, dict) and document.get("schema") == kind.name:
         return _refused_format(1, kind)
-    return f"not a {kind.title}: the text lacks 'kind': '{kind.name}'"
+    said = document.get("kind", document.get("format")) if isinstance(document, dict) else None
+    if isinstance(said, str) and said.startswith("dplateau/"):
+        return f"{_no(kind)}: it says that it is {_SHORT.repr(said)}"
+    return f"{_no(kind)}: the text lacks 'kind': '{kind.name}'"
+
+
+def _no(kind: Kind) -> str:
+    return f"not {'an' if kind.title[0] in 'aeiou' else 'a'} {kind.title}"
 
 
 def _other_format(document: dict[str, Any], kind: Kind) -> str | None:
@@ -181,9 +188,8 @@ def _other_format(document: dict[str, Any], kind: Kind) -> str | None:
 
 def _refused_format(version: Any, kind: Kind, library: Any = None) -> str:
     # A file may hold anything under these names, also a text of many pages.
-    stated = (
-        f"a {kind.title} of format {_SHORT.repr(version)}; dplateau {VERSION} reads format {FORMAT}"
-    )
+    found = f"{_no(kind)[4:]} of format {_SHORT.repr(version)}"
+    stated = f"{found}; dplateau {VERSION} reads format {FORMAT}"
     if version == 1:
         return f"{stated} (format 1 was never part of a release: make the {kind.title} again)"
     if isinstance(version, int) and version > FORMAT:
@@ -235,11 +241,17 @@ def from_text(text: str, kind: Kind) -> Any:
     the first.
     """
     if len(text) > LONGEST:
-        raise InvalidInput(f"not a {kind.title}: it is longer than {LONGEST} characters")
+        raise InvalidInput(f"{_no(kind)}: it is longer than {LONGEST} characters")
     try:
         return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_named_once)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"not a {kind.title}: the text is no JSON ({error})") from None
+        why = str(error)
+        # Python's own words are about Python.
+        if isinstance(error, RecursionError):
+            why = "its brackets are nested too deeply"
+        elif "set_int_max_str_digits" in why:
+            why = "a number has too many digits"
+        raise InvalidInput(f"{_no(kind)}: the text is no JSON ({why})") from None
 
 
 def _no_constant(name: str) -> float:

@@ -47,6 +47,8 @@ from dplateau.planning.whitening import (
 
 # Scores that miss by more of their spread explain less than half of what could be explained.
 POOR_SHARE = 0.75
+# Beyond these, products of them are no numbers in double precision.
+LARGEST_SIZE, LARGEST_SCALE = 10**15, 1e18
 
 
 @dataclass(frozen=True, repr=False)
@@ -198,9 +200,16 @@ def plan(
     >>> chosen.run.kind, chosen.certificate.claimed_epsilon <= 1.0
     ('NoisyGD', True)
     """
+    for name, scale in {"data_norm": data_norm, "target_bound": target_bound}.items():
+        # Constants of losses are products of these; numbers that are refused here never get there.
+        if not 1 / LARGEST_SCALE <= checks.positive(name, scale) <= LARGEST_SCALE:
+            raise InvalidInput(
+                f"{name} must lie between {1 / LARGEST_SCALE:g} and {LARGEST_SCALE:g}; got "
+                f"{scale:g}: use other units"
+            )
     task = Task(
-        n=checks.whole("n", n),
-        d=checks.whole("d", d),
+        n=_size("n", n),
+        d=_size("d", d),
         epsilon=checks.positive("epsilon", epsilon),
         delta=checks.probability("delta", delta),
         neighbors=cast(Neighbors, checks.choice("neighbors", neighbors, NEIGHBORS)),
@@ -260,6 +269,13 @@ def plan(
     expected = best.expected
     made = _plan(task.model, best.model, calibration, best, others, expected, moments, lengths)
     return replace(made, ranges=ranges)
+
+
+def _size(name: str, value: object) -> int:
+    size = checks.whole(name, value)
+    if size > LARGEST_SIZE:
+        raise InvalidInput(f"{name} must be at most {LARGEST_SIZE:g}; got {float(size):g}")
+    return size
 
 
 def _cuts(task: Task, loss: str | Loss, target_bound: float) -> list[Task]:

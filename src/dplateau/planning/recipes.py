@@ -25,6 +25,8 @@ from dplateau.shifts.closed_forms import full_batch_factor
 OPERATIONS = 6e10
 OPERATIONS_PER_READ = 4
 MOST_PASSES = 1500
+# What is asked for is a limit: longer runs learn nothing more, and no forecast holds their steps.
+MOST_ASKED = 10**6
 FEWEST_PASSES = 40
 # Composition charges for time, not for steps: beyond so many, more of them change nothing.
 MOST_CHARGED = 10_000
@@ -73,7 +75,7 @@ class Task:
     def most_passes(self) -> int:
         """Return how often the run may read the data."""
         if self.passes is not None:
-            return max(1, int(self.passes))
+            return max(1, int(min(self.passes, MOST_ASKED)))
         return int(min(MOST_PASSES, max(FEWEST_PASSES, OPERATIONS / self.operations_of_pass)))
 
     @property

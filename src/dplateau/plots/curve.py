@@ -364,7 +364,7 @@ class RecordDisplay(Display):
 
     def _y_label(self) -> str:
         other = "delta" if self.losses.quantity == "epsilon" else "epsilon"
-        return f"{self.losses.quantity} at {other} = {self.losses.at:g}"
+        return f"{self.losses.quantity} at {other} = {rounded_up(self.losses.at)}"
 
 
 def _draw_level(ax: Axes, value: float, name: str, color: str, dashes: Any) -> EndLabel:

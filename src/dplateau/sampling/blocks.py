@@ -32,6 +32,7 @@ from dplateau.algorithms.schedule import PerStep, values_over
 from dplateau.algorithms.stated import learning_rate_of, learning_rates, loss_of
 from dplateau.bounds.step_maps import StepMap, batch_cap, cap_of, tail_cap
 from dplateau.errors import NotApplicable
+from dplateau.ground.shown import rounded_down
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.shifts import Chain, Linear, Modulus, Segment, SquareRoot
@@ -190,7 +191,7 @@ def _why_no_modulus(run: Run) -> str:
         worst = max(learning_rates(run))
         return (
             f"no theorem covers learning_rate * l2 = {worst * run.l2:.4g} >= 1 for potentials that "
-            f"are not smooth; the learning rate must stay below {1 / run.l2:.6g}"
+            f"are not smooth; the learning rate must stay below {rounded_down(1 / run.l2)}"
         )
     return (
         "no theorem covers the potential as declared, at any step size: say convex=True with "

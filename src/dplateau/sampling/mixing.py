@@ -18,7 +18,7 @@ from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
 from dplateau.ground.progress import counting
 from dplateau.ground.sealed import MIXING, Kind, Sealed, Stamp
-from dplateau.ground.shown import Shown, rounded_up
+from dplateau.ground.shown import Shown, rounded_down, rounded_up
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.numerics.normal import log_gaussian_delta
 from dplateau.numerics.solve import exp_up, log_add_exp, round_up
@@ -161,7 +161,7 @@ def certify_mixing(
     151
     """
     if tv is not None and steps is not None:
-        raise InvalidInput(f"state tv or steps, not both; got tv={tv!r} and steps={steps!r}")
+        raise InvalidInput(f"state one of tv={tv!r} and steps={steps!r}, not both")
     law = step_law(run)
     if not law.is_constant:
         return _scheduled(run, law, tv, steps)
@@ -303,7 +303,7 @@ def _why_vacuous(run: Run, law: StepLaw) -> str:
     rate = law.stretches[0][0]
     allowed = largest_learning_rate(run)
     advice = (
-        f"the largest learning rate that has a certificate here is {allowed:.6g}"
+        f"the largest learning rate that has a certificate here is {rounded_down(allowed)}"
         if 0 < allowed < rate
         else "no learning rate has one: the body is too large for what is known of the potential"
     )

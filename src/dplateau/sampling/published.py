@@ -16,6 +16,7 @@ import numpy as np
 from dplateau.algorithms import FixedSize, Run
 from dplateau.algorithms.stated import loss_of, rate_and_noise
 from dplateau.ground import checks
+from dplateau.ground.shown import rounded_down
 from dplateau.ground.types import FloatArray, IntArray
 
 
@@ -51,7 +52,7 @@ def theorem_4_2(run: Run, tv: float) -> Published:
     limit = 1 / min(theta(p, heat * m, run.diameter) for p, m in _regularity(run))
     # Rounding must not refuse a learning rate of exactly the limit.
     if step > limit * (1 + 1e-12):
-        text = f"needs a learning rate of at most {limit * heat:.6g}; yours is {eta:g}"
+        text = f"needs a learning rate of at most {rounded_down(limit * heat)}; yours is {eta:g}"
         return Published(None, limit * heat, text)
     blocks = math.ceil(math.log2(1 / level) * (1 - 1e-15))
     return Published(math.ceil(run.diameter**2 / step * (1 - 1e-15)) * blocks, limit * heat)

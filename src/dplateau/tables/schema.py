@@ -240,7 +240,7 @@ class Target:
         if self.classes is not None and len(set(self.classes)) < max(2, len(self.classes)):
             raise InvalidInput(
                 f"the target {self.column!r} needs at least two different classes; "
-                f"got {', '.join(self.classes) or 'none'}"
+                f"got {', '.join(map(repr, self.classes)) or 'none'}"
             )
 
 

@@ -131,7 +131,10 @@ def read_table(path: Path, *, separator: str | None = None, decimal: str = ".") 
     if path.is_dir():
         raise InvalidInput(f"cannot read {path}: it is a folder; give a CSV or Parquet file")
     if not path.is_file():
-        raise InvalidInput(f"cannot read {path}: there is no such file")
+        what = (
+            "it is no regular file; write it to one" if path.exists() else "there is no such file"
+        )
+        raise InvalidInput(f"cannot read {path}: {what}")
     if path.suffix.lower() in (".parquet", ".pq"):
         contents = _parquet(path)
     else:
@@ -244,8 +247,8 @@ def _separator(path: Path) -> str:
 
 def _character(name: str, value: str) -> str:
     named = {"tab": "\t", "\\t": "\t"}.get(value, value)
-    if len(named) != 1:
-        raise InvalidInput(f"{name} must be one character (or tab); got {value!r}")
+    if len(named) != 1 or not named.isascii() or named in "\r\n\0":
+        raise InvalidInput(f"{name} must be one ASCII character (or tab); got {value!r}")
     return named
 
 
