@@ -311,6 +311,19 @@ def test_the_next_noise_uses_what_is_left_and_is_paid(book: Ledger) -> None:
         book.plan_next(gaussian(0.1, neighbors="replace").run)
 
 
+@pytest.mark.parametrize("filter", ["gdp", "renyi"])
+def test_what_is_said_to_be_left_can_be_spent(tmp_path: Path, filter: str) -> None:
+    ledger = Ledger.create(tmp_path / "a.ledger", epsilon=2.0, delta=1e-5, filter=filter)
+    for mu in (0.1, 0.4, 0.05):
+        ledger.spend(gaussian(mu))
+    # At a tiny remainder too, where all that one divergence allows would be a far larger epsilon.
+    for share in (0.9, 0.95, 0.999):
+        left = ledger.statement().left_epsilon
+        mu = gaussian_mu(left, 1e-5) * share
+        ledger.spend(gaussian(mu))
+    assert ledger.statement().left < 1e-4
+
+
 def test_a_ledger_in_force_is_seen_by_every_thread(book: Ledger, tmp_path: Path) -> None:
     inner = Ledger.create(tmp_path / "inner.ledger", epsilon=1.0, delta=1e-5)
     assert ledger_in_force() is None

@@ -144,7 +144,7 @@ class Filter(ABC):
 
     @abstractmethod
     def epsilon_at(self, amount: float, delta: float) -> float:
-        """Return the epsilon that everything within ``amount`` has at ``delta``, rounded up."""
+        """Return the epsilon at ``delta`` of a release that takes the amount: of a Gaussian one."""
 
     @abstractmethod
     def in_words(self, shown: Callable[[float, int], str], amount: float) -> str:
@@ -293,8 +293,8 @@ class RenyiFilter(Filter):
         return _mirrored(np.asarray(epsilons), deltas)
 
     def epsilon_at(self, amount: float, delta: float) -> float:
-        """Return the best that follows from one divergence."""
-        return float(conversions.optimal_epsilon(self.order, amount, delta))
+        """Return the epsilon of the two Gaussian laws that have the divergence."""
+        return GaussianCurve(math.sqrt(2 * amount / self.order)).epsilon(delta)
 
     def in_words(self, shown: Callable[[float, int], str], amount: float) -> str:
         """Return the divergence and its order."""
@@ -327,7 +327,7 @@ class PureFilter(Filter):
         return left_of(epsilon, exact(used)) if used <= epsilon else None
 
     def epsilon_at(self, amount: float, delta: float) -> float:
-        """Return the amount itself."""
+        """Return the amount itself: no Gaussian release is within it."""
         return amount
 
     def in_words(self, shown: Callable[[float, int], str], amount: float) -> str:

@@ -50,7 +50,8 @@ class Statement:
     """What a ledger holds: its terms, its entries, what is left, and the head of its chain.
 
     ``left`` is the share of the whole budget that remains for releases that were not planned, and
-    ``left_epsilon`` what one more release could claim at the ledger's delta if it took all of it.
+    ``left_epsilon`` what one more release could claim at the ledger's delta if it took all of it
+    and was a Gaussian one (with the currency "pure": one without a delta).
     """
 
     path: str
