@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import sys
@@ -49,7 +50,7 @@ def verified(place: tuple[int, int]) -> Record:
             continue
         text = certificate_of(run, chosen.delta, [found]).to_json()
         began = time.process_time()
-        verdict = verify(read_certificate(text))
+        verdict = verify(read_certificate(text), seconds=math.inf)
         claims[bound.name] = {
             "ok": verdict.ok,
             "claimed": verdict.claimed_epsilon,

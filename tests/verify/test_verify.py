@@ -397,3 +397,29 @@ def test_claims_about_groups_are_rederived(name: str) -> None:
 def test_hostile_sizes_end_with_a_verdict(name: str, bound: str, changes: Found) -> None:
     described = {**RUNS[name].to_dict(), **changes}
     failed(verify(forged(name, bound, run=described)))
+
+
+# --- how long a file may keep the verifier -------------------------------------------------------
+
+
+def test_who_has_no_time_confirms_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Files from strangers may ask for hours: the verdict is then that nothing was confirmed."""
+    assert called(str(file), "--seconds", "1e-9") == 1
+    shown = capsys.readouterr().out
+    assert shown.startswith("NOT VERIFIED")
+    assert "FAIL time: given up after 1e-09 seconds of processor time" in shown
+    assert "--seconds" in shown
+    assert called(str(file), "--seconds", "inf") == 0
+    assert called(str(file), "--seconds", "0") == 2
+    assert "seconds must be above 0; got 0" in capsys.readouterr().err
+
+
+def test_compositions_and_mixing_certificates_have_a_limit_too() -> None:
+    """A part is not started when the time is over, and no law is put on a grid."""
+    parts = [certify(RUNS[name], 1e-5) for name in ("Poisson", "Poisson, short")]
+    both = compose(parts, delta=1e-5).to_dict()
+    assert verify(both, seconds=math.inf).ok
+    late = verify(both, seconds=1e-9)
+    assert (late.ok, late.checks[-1].name, late.rederived_epsilon) == (False, "time", None)
+    with pytest.raises(InvalidInput, match="seconds must be above 0"):
+        verify(both, seconds=0.0)

@@ -80,6 +80,10 @@ def verify_command(
     every_check: Annotated[
         bool, output_option("--all", help="List every check that was made.")
     ] = False,
+    seconds: Annotated[
+        float | None,
+        real_option("--seconds", help="Processor time after which verifying is given up (10)."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Sign a claim off: the verdict first, then all that it rests on.
@@ -88,8 +92,10 @@ def verify_command(
     claim names are compared if they lie beside it. The exit code is 0 only if everything holds.
     """
     from dplateau.report import sign_off
+    from dplateau.verify import SECONDS
 
-    page = sign_off(claim_in(file), file.parent)
+    limit = SECONDS if seconds is None else seconds
+    page = sign_off(claim_in(file), file.parent, seconds=limit)
     if key is not None:
         page = page.with_check(signature_check(file, key))
     if json:

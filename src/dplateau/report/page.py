@@ -72,7 +72,7 @@ def report_page(paper: Paper, *, audit: Any = None, name: str = "certificate.jso
     InvalidInput
         If the audit is about another claim.
     """
-    verdict = sign_off(paper.to_dict())
+    verdict = sign_off(paper.to_dict(), seconds=math.inf)
     body = "\n".join(
         _tag("section", text, id=title.lower().replace(" ", "-"))
         for title, text in _sections(paper, verdict, _audit_of(paper, audit), name)

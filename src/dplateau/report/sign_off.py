@@ -22,7 +22,14 @@ from dplateau.ground.shown import printable, rounded_up, wrapped, wrapped_lines
 from dplateau.report.words import Words, certificates_in, grouped, words_of
 from dplateau.sampling import MixingCertificate
 from dplateau.sampling.mixing import assumptions_of_mixing
-from dplateau.verify import Check, MixingVerification, Verification, verify, verify_mixing
+from dplateau.verify import (
+    SECONDS,
+    Check,
+    MixingVerification,
+    Verification,
+    verify,
+    verify_mixing,
+)
 
 # Checks that compare a claim with what was derived anew, and what was asked for beside it.
 _DECISIVE = ("epsilon is proved", "total variation is proved", "signature")
@@ -141,15 +148,16 @@ class SignOff:
         return f"{verdict}: {what} {rounded_up(claimed)} claimed, {again}"
 
 
-def sign_off(document: Any, folder: Path | None = None) -> SignOff:
+def sign_off(document: Any, folder: Path | None = None, *, seconds: float = SECONDS) -> SignOff:
     """Verify a paper that was read from JSON, and say all that a verdict rests on.
 
     ``folder`` is where the files that the claim names are looked for. Whatever is wrong with the
-    paper, the answer is a page that says so.
+    paper, the answer is a page that says so, and so it is if verifying takes more than ``seconds``
+    of processor time.
     """
     if isinstance(document, dict) and document.get("kind") == sealed.MIXING.name:
-        return _mixing(document)
-    verdict = verify(document)
+        return _mixing(document, seconds)
+    verdict = verify(document, seconds=seconds)
     try:
         paper = _read(document)
     except _UNREADABLE as problem:
@@ -164,8 +172,8 @@ def sign_off(document: Any, folder: Path | None = None) -> SignOff:
     return SignOff(verdict, words, words.assumptions, files, made)
 
 
-def _mixing(document: dict[str, Any]) -> SignOff:
-    verdict = verify_mixing(document)
+def _mixing(document: dict[str, Any], seconds: float) -> SignOff:
+    verdict = verify_mixing(document, seconds=seconds)
     try:
         paper = MixingCertificate.from_dict(document)
         needed = assumptions_of_mixing(paper) if verdict.ok else ()

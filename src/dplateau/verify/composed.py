@@ -19,6 +19,7 @@ from scipy import fft, optimize
 from dplateau.ground.types import BoolArray, ComplexArray, FloatArray, IntArray
 from dplateau.verify.pairs import Between, LossPair
 from dplateau.verify.precise import Precise, up
+from dplateau.verify.report import go_on
 
 # delta as a function of epsilon.
 Curve = Callable[[float], float]
@@ -120,6 +121,7 @@ class LossMasses:
 
 
 def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMasses:
+    go_on()
     low, high = pair.reach(tail, order)
     first, last = math.floor(low / interval), math.ceil(high / interval)
     if last - first > _MOST_CELLS_OF_ONE:
@@ -337,6 +339,7 @@ class _Moments:
         # Mixtures come in the order of their ends, so that the last few transforms serve them.
         @lru_cache(maxsize=4)
         def transform(place: int) -> ComplexArray:
+            go_on()
             # Only residues modulo the size count: the window holds each of them once.
             part = self.parts[place]
             residues = (part.lowest + np.arange(part.masses.size)) % size
@@ -366,6 +369,7 @@ def _mean_and_square(part: LossMasses, tilt: float) -> tuple[float, float]:
 
 def _log_moment(part: LossMasses, tilt: float) -> float:
     """Return log E e^(tilt loss)."""
+    go_on()
     heights = tilt * part.losses + part.logs
     top = float(heights.max())
     return top + math.log(float(_sizes(heights - top).sum()))

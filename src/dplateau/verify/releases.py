@@ -25,7 +25,7 @@ from dplateau.verify.composed import STRIDE, Curve, Rows, composed_epsilon
 from dplateau.verify.pairs import GaussianPair, LossPair, TableLoss
 from dplateau.verify.precise import gaussian_delta, gaussian_epsilon, up
 from dplateau.verify.reading import Entry
-from dplateau.verify.report import Examination, Malformed, Refused, Verification
+from dplateau.verify.report import Examination, Malformed, Refused, Verification, go_on
 from dplateau.verify.verdict import examined
 
 _FIXED = "the parts and their settings were fixed before the first release"
@@ -38,7 +38,7 @@ Row = tuple[float, float]
 Confirm = Callable[[Row], Row | None]
 
 
-def verify_composition(document: Any) -> Verification:
+def verify_composition(document: Any, seconds: float) -> Verification:
     """Re-derive the claim of a composition; whatever is wrong with it, the answer is a verdict."""
     examination = Examination()
 
@@ -47,7 +47,7 @@ def verify_composition(document: Any) -> Verification:
         examination.require_proved(node.epsilon, node.derived(), "composed")
 
     return Verification(
-        ok=examination.settles(derivation),
+        ok=examination.settles(derivation, seconds),
         checks=tuple(examination.checks),
         claimed_epsilon=reading.stated(document, "claim", "epsilon"),
         rederived_epsilon=examination.derived,
@@ -272,6 +272,7 @@ class _Node:
         self.examination.require(f"table of{part.where}", same, "one delta for each epsilon")
         confirm, kept, raised = self._confirm(part), [], 0
         for row in zip(*columns, strict=True):
+            go_on()
             sensible = row[0] >= 0 and 0 <= row[1] <= 1
             proved = confirm(row) if sensible else None
             if proved is not None:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from dplateau.ground.shown import rounded_up
+
+# A file from anywhere is answered within so many seconds of processor time, unless told otherwise.
+SECONDS = 10.0
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,31 @@ class Malformed(Exception):
     """Something that should be a number, a list or a name is not."""
 
 
+class OutOfTime(Exception):
+    """The verification took longer than it was given."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Let what is derived inside the block take so much processor time; then it is given up."""
+    began = _DEADLINE.set(time.thread_time() + seconds)
+    try:
+        yield
+    except OutOfTime:
+        raise OutOfTime(
+            f"given up after {seconds:g} seconds of processor time; it may have more with "
+            "--seconds (seconds=... in Python), or verify the parts of a composition one by one"
+        ) from None
+    finally:
+        _DEADLINE.reset(began)
+
+
+def go_on() -> None:
+    """Give up if there is no time left; whatever may be asked for very often calls this first."""
+    if time.thread_time() > _DEADLINE.get():
+        raise OutOfTime
+
+
 @dataclass
 class Examination:
     """The checks so far, a failed one ends the verification; and what was derived, if anything."""
@@ -102,6 +134,7 @@ class Examination:
 
     def require(self, name: str, condition: bool, detail: str) -> None:
         """Write a check down, and stop if it failed."""
+        go_on()
         check = Check(name, bool(condition), detail)
         if check not in self._seen:  # what is asked at every step is told once
             self.checks.append(check)
@@ -116,14 +149,18 @@ class Examination:
             self.derived = derived
         self.require("epsilon is proved", derived <= claimed, f"{shown} ({how})")
 
-    def settles(self, derivation: Callable[[], object]) -> bool:
+    def settles(self, derivation: Callable[[], object], seconds: float) -> bool:
         """Return whether a derivation came to its end; what stopped it is the last check."""
         try:
-            derivation()
+            with at_most(seconds):
+                derivation()
         except Refused:
             return False  # the last line says why
         except Malformed as problem:
             self.checks.append(Check("readable", False, str(problem)))
+            return False
+        except OutOfTime as problem:
+            self.checks.append(Check("time", False, str(problem)))
             return False
         except Exception as problem:
             # Whatever else happens on the way, the claim was not confirmed: that is the verdict.

@@ -13,6 +13,7 @@ from dplateau.algorithms import (
     Poisson,
     refuse_batches,
 )
+from dplateau.ground import checks
 from dplateau.ground.progress import counting
 from dplateau.ground.sealed import CERTIFICATE, MIXING
 from dplateau.ground.shown import rounded_up
@@ -43,7 +44,7 @@ from dplateau.verify.cases import (
 )
 from dplateau.verify.precise import MP, Precise, binomial_tail, up
 from dplateau.verify.reading import Entry
-from dplateau.verify.report import Examination, MixingVerification, Verification
+from dplateau.verify.report import SECONDS, Examination, MixingVerification, Verification
 from dplateau.verify.walks import Program, StepLosses, Stretch, plan_squares, step_losses
 
 __all__ = ["THEOREMS", "examined", "verify", "verify_mixing"]
@@ -55,7 +56,7 @@ FAMILIES = (
 
 
 @counting("verifying")
-def verify(document: Any) -> Verification:
+def verify(document: Any, *, seconds: float = SECONDS) -> Verification:
     """Re-derive a certificate's claim by code that shares nothing with the code that made it.
 
     Whatever is wrong with it, the answer is a verdict that says so, never an error.
@@ -64,6 +65,9 @@ def verify(document: Any) -> Verification:
     ----------
     document
         What ``Certificate.to_dict`` returns or what JSON reads from a file.
+    seconds
+        How much processor time to give it. A claim that is not confirmed by then is not verified,
+        and the verdict says why; files from strangers may ask for hours.
 
     Returns
     -------
@@ -72,10 +76,11 @@ def verify(document: Any) -> Verification:
     """
     from dplateau.verify.releases import verify_composition
 
+    checks.positive("seconds", seconds, infinite=True)
     if isinstance(document, dict) and document.get("kind") == reading.COMPOSITION:
-        return verify_composition(document)
+        return verify_composition(document, seconds)
     examination = Examination()
-    ok = examination.settles(lambda: examined(document, examination))
+    ok = examination.settles(lambda: examined(document, examination), seconds)
     return Verification(
         ok=ok,
         checks=tuple(examination.checks),
@@ -105,8 +110,9 @@ def examined(document: Any, examination: Examination) -> tuple[Case, str, Derive
 # from every start.
 
 
-def verify_mixing(document: Any) -> MixingVerification:
+def verify_mixing(document: Any, *, seconds: float = SECONDS) -> MixingVerification:
     """Re-derive a mixing certificate's claim; whatever is wrong with it is said in the verdict."""
+    checks.positive("seconds", seconds, infinite=True)
     examination = Examination()
 
     def derivation() -> None:
@@ -125,7 +131,7 @@ def verify_mixing(document: Any) -> MixingVerification:
         detail = f"claimed {shown[0]}, derived {shown[1]} (fifty digits)"
         examination.require("total variation is proved", claimed >= min(total_variation, 1), detail)
 
-    ok = examination.settles(derivation)
+    ok = examination.settles(derivation, seconds)
     claimed = reading.stated(document, "claim", "total_variation")
     return MixingVerification(ok, tuple(examination.checks), claimed, examination.derived)
 

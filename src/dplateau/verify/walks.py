@@ -23,7 +23,7 @@ from dplateau.ground.types import FloatArray
 from dplateau.verify.cases import Case
 from dplateau.verify.precise import MP, Precise, up
 from dplateau.verify.reading import Entry
-from dplateau.verify.report import Examination
+from dplateau.verify.report import Examination, go_on
 
 CONTRACTION = "convex and smooth"
 SMOOTH = "smooth"
@@ -402,6 +402,7 @@ class _Walk:
             if i % 1000 == 999:
                 shift = first * ratio ** (i + 1)  # without the roundings of all the products
                 self.singles += 1000
+                go_on()
                 if self.singles > _MOST_SINGLE_STEPS:
                     raise ArithmeticError("the run is too long to walk step by step")
         self.u = u
