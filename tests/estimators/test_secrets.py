@@ -178,9 +178,12 @@ def test_what_functions_of_rows_say_stays_unsaid() -> None:
 @pytest.mark.parametrize("targets", [LABELS, LABELS.astype(str), [[NUMBER], [NUMBER, 2]] * 10])
 def test_chunks_stay_unsaid(targets: Any) -> None:
     model = PrivateRidge(n_public=20, **QUICK)
-    assert_unsaid(model.fit, [(X, targets)], where="finite numbers|one target per row")
-    assert_unsaid(model.fit, [(TEXT, Y)], where="features must be numbers; a chunk holds object_")
-    assert_unsaid(model.fit, [(TEXT.astype(str), Y)], where="a chunk holds str_$")
+    assert_unsaid(model.fit, [(X, targets)], where="finite numbers: row 7|one target per row")
+    asked = "features must be numbers; a chunk holds"
+    assert_unsaid(model.fit, [(TEXT, Y)], where=f"{asked} object_: row 7, column 1 .*, text")
+    assert_unsaid(
+        model.fit, [(TEXT.astype(str), Y)], where=f"{asked} str_: row 7, column 1 .*, text"
+    )
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)
