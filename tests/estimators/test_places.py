@@ -241,6 +241,7 @@ def test_scored_records() -> None:
     for where, source in ((CELL, pieces), (NAMED, frames)):
         rows = source(changed(X, (BAD, 1), np.nan))
         refused(lambda rows=rows: noisy_score(model, rows, epsilon=1.0), f"X, {where}.*NaN")
+    refused(lambda: noisy_score(model, [(X[:0], SIGNS[:0])], epsilon=1.0), "no rows to score")
     ridge = PrivateRidge(**more).fit(X, SIGNS)
     odd[BAD] = np.inf
     refused(lambda: noisy_score(ridge, pieces(X, odd), epsilon=1.0), f"finite numbers: {HERE}")

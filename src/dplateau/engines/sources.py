@@ -34,7 +34,7 @@ from scipy.sparse import issparse
 
 from dplateau.engines.arrow import batches, begun, is_reader, labels, numbers, table_rows
 from dplateau.engines.randomness import Coins, SecureRandomness, SeededRandomness, coins_for
-from dplateau.engines.rows import blocks, scale_rows
+from dplateau.engines.rows import blocks, is_sparse, scale_rows
 from dplateau.errors import BadRecord, DplateauError, InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import IntArray
@@ -254,6 +254,7 @@ def size_of(source: Source) -> int | None:
     """Return how many records there are if that is known without reading them."""
     match source:
         case ArraySource(features=features):
+            _check_array(features)
             return int(features.shape[0])
         case ChunkSource():
             return None
@@ -646,8 +647,11 @@ def _items(chunks: Iterable[Any]) -> Iterator[tuple[Any, Chunk]]:
 
 def names_in(frame: Any) -> list[str] | None:
     """Return how a frame's columns are called; None for what has no names."""
-    names = getattr(frame, "columns", None)
-    return None if names is None else list(map(str, names))
+    # What Arrow calls columns are their cells.
+    names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
+    if names is None or not all(isinstance(name, str | int | tuple) for name in names):
+        return None
+    return list(map(str, names))
 
 
 def _chunk(part: Any, first: int = 0) -> _Slice:
@@ -698,7 +702,17 @@ def _read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
             yield chunk
 
 
+def _check_array(features: Any) -> None:
+    """Refuse what has no rows that could be read a few at a time."""
+    if not hasattr(features, "dtype") or len(features.shape) != 2:
+        raise InvalidInput(
+            f"ArraySource takes a matrix with a row per record; got {type(features).__name__}"
+        )
+    is_sparse(features)  # or a refusal: rows of other layouts cannot be told apart
+
+
 def _slices(features: Any, targets: Any, chunk_bytes: int) -> Iterator[Chunk]:
+    _check_array(features)
     whole = _chunk((features, targets))
     features, targets, n = whole.features, whole.targets, whole.n
     held = features.data.nbytes if hasattr(features, "indptr") else features.nbytes

@@ -234,7 +234,7 @@ def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
             names = [name for name in arrow_schema(X).names if name != y]
             return TableSource(X, names, y)
         raise InvalidInput(
-            f"y={y!r} names the column of targets, and X must be a table then: Parquet files, a "
+            "a text y names the column of targets, and X must be a table then: Parquet files, a "
             f"folder of them, or an Arrow table or dataset; got {type(X).__name__}"
         )
     if y is None and isinstance(X, Iterable) and not hasattr(X, "shape") and not _is_table(X):

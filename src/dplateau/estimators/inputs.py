@@ -19,6 +19,7 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
+from dplateau.engines.sources import names_in
 from dplateau.errors import BadRecord, InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
@@ -60,9 +61,9 @@ def checked_rows(estimator: Any, X: Any) -> Any:
     try:
         return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, reset=False)
     except Exception as error:
-        told = _told(error, X, None)
+        failed = error
     # Outside the handler: a chained exception would keep what the first one quoted.
-    raise told
+    raise _told(failed, X, None)
 
 
 def checked_records(estimator: Any, X: Any, y: Any, *, numbers: bool) -> tuple[Any, Any]:
@@ -73,8 +74,8 @@ def checked_records(estimator: Any, X: Any, y: Any, *, numbers: bool) -> tuple[A
         )
         return features, _as_numbers(targets) if numbers else targets
     except Exception as error:
-        told = _told(error, X, y)
-    raise told
+        failed = error
+    raise _told(failed, X, y)
 
 
 def scored(score: Callable[[], Any], targets: Any, labels: str) -> float:
@@ -83,13 +84,14 @@ def scored(score: Callable[[], Any], targets: Any, labels: str) -> float:
     What scikit-learn says about targets quotes them.
     """
     try:
-        return float(score())
+        with np.errstate(all="ignore"):
+            return float(score())
     except InvalidInput:
         raise
     except Exception as error:
         kind = WrongType if isinstance(error, TypeError) else InvalidInput
-        cells = WrongCell if kind is WrongType else BadRecord
-        trouble = None if labels else _first_trouble("y", targets, cells)
+    cells = WrongCell if kind is WrongType else BadRecord
+    trouble = None if labels else _first_trouble("y", targets, cells)
     raise trouble or kind(f"y cannot be scored; pass one {labels or 'number'} for each row of X")
 
 
@@ -99,8 +101,8 @@ def check_labels(targets: Any) -> None:
         check_classification_targets(targets)
         return
     except Exception as error:
-        told = _told(error, None, targets)
-    raise told
+        failed = error
+    raise _told(failed, None, targets)
 
 
 def _as_numbers(targets: npt.NDArray[Any]) -> FloatArray:
@@ -137,6 +139,19 @@ def as_array(values: Any) -> npt.NDArray[Any]:
         return np.asarray(values, dtype=object)
 
 
+def check_scored(X: Any, y: Any) -> int:
+    """Return how many rows are to be scored, or refuse targets that are not one for each."""
+    targets, shape = as_array(y), _shape(X)
+    if targets.ndim != 1 or not len(targets):
+        raise InvalidInput(
+            "y must be an array with a target for each row to score, of at least one row; got the "
+            f"shape {targets.shape}"
+        )
+    if shape and shape[0] != len(targets):
+        raise InvalidInput(f"{shape[0]} rows need {shape[0]} targets; got {len(targets)}")
+    return len(targets)
+
+
 def _shape(X: Any) -> tuple[int, ...]:
     try:
         return tuple(X.shape) if hasattr(X, "shape") else np.asarray(X, dtype=object).shape
@@ -162,13 +177,15 @@ def _first_trouble(name: str, values: Any, kind: type[BadRecord]) -> BadRecord |
         return None
     place, trouble = found
     row, *rest = place if rows is None else (rows[place], columns[place])
-    names = list(getattr(values, "columns", ()))
-    column = next((str(names[c]) if names else int(c) for c in rest), None)
+    names = names_in(values)
+    column = next((names[c] if names else int(c) for c in rest), None)
     return kind(f"{name}, ", int(row), f": {trouble}", column=column)
 
 
 def first_bad(cells: npt.NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
     """Return the place of the first cell that is no finite number, and what is wrong with it."""
+    if not cells.ndim:
+        return None  # no array of records
     for place in _suspects(cells):
         trouble = _trouble(cells[place])
         if trouble is not None:

@@ -30,7 +30,7 @@ from dplateau.engines.sources import over_parts, parts_of, reads_once, size_of
 from dplateau.errors import InvalidInput, SpendRefused
 from dplateau.estimators.data import names_of, source_of
 from dplateau.estimators.disclosures import SEEDED
-from dplateau.estimators.inputs import as_array, class_numbers, finite_targets
+from dplateau.estimators.inputs import as_array, check_scored, class_numbers, finite_targets
 from dplateau.estimators.models import PrivateClassifier, PrivateLogisticRegression
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray, IntArray
@@ -330,7 +330,7 @@ def _rows_in(model: Any, X: Any, y: Any) -> tuple[int, OverParts]:
     """Return how many rows there are, and the rows: whole if they are arrays, else in parts."""
     source = source_of(X, y, anyway=False)
     if source is None:
-        return len(y), lambda use: [use(X, y)]
+        return check_scored(X, y), lambda use: [use(X, y)]
     if reads_once(source):
         raise InvalidInput(
             "a stream can be read once, and the number of its rows has to be known before; pass a "
@@ -344,6 +344,8 @@ def _rows_in(model: Any, X: Any, y: Any) -> tuple[int, OverParts]:
         )
     n = size_of(source)
     counted = sum(len(targets) for _, targets in parts_of(source)) if n is None else n
+    if not counted:
+        raise InvalidInput("there are no rows to score")
     return counted, partial(over_parts, source)
 
 
