@@ -77,7 +77,8 @@ class Cells:
         if self.kind == "boolean":
             return "true" if value else "false"
         if self.kind == "date":
-            return date.fromordinal(_EPOCH + int(np.floor(value))).isoformat()
+            # Years beyond those of Python's calendar too: files hold whatever was computed.
+            return str(np.datetime64(int(np.floor(value)), "D"))
         # 1.0 and 1 are the same category.
         whole = abs(value) < 1e15 and value == int(value)
         return str(int(value)) if whole else repr(value)
