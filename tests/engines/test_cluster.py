@@ -125,7 +125,7 @@ def test_batches_are_poisson_and_independent_over_steps_and_shards() -> None:
     for number in range(2):
         for step in range(steps):
             key = shard_key(KEY, number)
-            drawn[number, step, batch(key, Shard(number, n, list), step, q)] = 1  # type: ignore[arg-type]
+            drawn[number, step, batch(key, Shard(number, n, list, 0), step, q)] = 1  # type: ignore[arg-type]
     sizes = np.bincount(drawn.sum(axis=2).astype(int).ravel(), minlength=n + 1)
     law = stats.binom.pmf(np.arange(n + 1), n, q) * 2 * steps
     kept = law > 5

@@ -317,6 +317,8 @@ def gaps() -> Any:
         (ChunkSource([(X, SIGNS[1:])]), r"got shapes \(501, 4\) and \(500,\)"),
         (ChunkSource([(X[:1], SIGNS[:1]), (X[1:, :3], SIGNS[1:])]), "got 4 and then 3"),
         (ChunkSource([], at_most=True), "no records at all"),
+        (ArraySource(X.tolist(), SIGNS), "takes a matrix with a row per record; got list"),
+        (ArraySource(sparse.coo_array(X), SIGNS), "sparse features must be CSR; got coo_array"),
         (ChunkSource([(RAW, SIGNS)]), "longer than feature_norm=1"),
         (TableSource(table(RAW), NAMES, "sign"), "longer than feature_norm=1"),
         (TableSource(table(X + one_odd(np.nan)), NAMES, "sign"), "must be finite"),
@@ -359,7 +361,7 @@ def test_a_scratch_file_takes_one_kind_of_dense_rows() -> None:
         pytest.raises(InvalidInput, match=r"cannot write a scratch file \(.*full\)"),
     ):
         _append(X, full)
-    with pytest.raises(InvalidInput, match="got 2 kinds"):
+    with pytest.raises(InvalidInput, match="others come after 501 records"):
         in_scratch_file(ChunkSource([(X, SIGNS), (X.astype(float), SIGNS)]))
 
 

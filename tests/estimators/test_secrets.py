@@ -74,6 +74,10 @@ def bad_rows() -> Iterator[tuple[str, Any, str]]:
     yield "sparse", holes, f"{cell} .*: NaN"
     yield "sparse complex", csr_array(with_cell(X, (7, 1), NUMBER + 1j, complex)), "Complex data"
     yield "sparse of another size", coo_array(LARGE[:3]), r"\[3, 20\]"
+    arrow = pa.table({"a": X[:, 0], "b": words})
+    yield "arrow", arrow, f"{named} .*: text"
+    yield "a number as text", with_cell(TEXT, (7, 1), "nan", object), f"{cell} .*: NaN"
+    yield "a huge number", with_cell(TEXT, (7, 1), 7654321 * 10**400, object), f"{cell} .*too large"
     dates = pd.to_datetime(["2021-07-06"] * 20)
     yield "dates", pd.DataFrame({"a": dates, "b": LARGE[:, 0]}), "row 0, column 'a' .*Timestamp"
 
@@ -87,6 +91,9 @@ def bad_targets() -> Iterator[tuple[str, Any, str]]:
     yield "dicts", [{NAME: NUMBER}] * 20, "row 0 .*not 'dict'|no label|Unknown label type"
     yield "nested", [[NUMBER], [NUMBER, 2]] * 10, "inhomogeneous shape"
     yield "dates", np.array(["2021-07-06"] * 20, dtype="M8[D]"), "row 0|one class"
+    yield "complex number", NUMBER + 1j, "X or y cannot be used"
+    yield "text", NAME, "a text y names the column of targets"
+    yield "set", {NAME, NUMBER}, "X or y cannot be used|1d array"
 
 
 MODELS = [
@@ -163,6 +170,16 @@ def test_scored_targets_stay_unsaid(model: Any, targets: Any) -> None:
     assert_unsaid(noisy_score, fitted, X, targets, where="finite numbers|not among", epsilon=1.0)
 
 
+@pytest.mark.parametrize("model", MODELS, ids=str)
+@pytest.mark.parametrize(
+    "targets", [TARGETS[:, None], pd.DataFrame({"y": Y}), TARGETS[:0], NUMBER, {NAME}, Y[:3], None]
+)
+def test_noisy_scores_take_one_target_per_row(model: Any, targets: Any) -> None:
+    """A column of targets would be compared with every row: each record would count n times."""
+    fitted = clone(model).fit(X, Y)
+    assert_unsaid(noisy_score, fitted, X, targets, where="target", epsilon=1.0)
+
+
 def test_what_functions_of_rows_say_stays_unsaid() -> None:
     """They raise whatever they like, at a record."""
     model = PrivateRidge(n_public=20, **QUICK)
@@ -178,9 +195,12 @@ def test_what_functions_of_rows_say_stays_unsaid() -> None:
 @pytest.mark.parametrize("targets", [LABELS, LABELS.astype(str), [[NUMBER], [NUMBER, 2]] * 10])
 def test_chunks_stay_unsaid(targets: Any) -> None:
     model = PrivateRidge(n_public=20, **QUICK)
-    assert_unsaid(model.fit, [(X, targets)], where="finite numbers|one target per row")
-    assert_unsaid(model.fit, [(TEXT, Y)], where="features must be numbers; a chunk holds object_")
-    assert_unsaid(model.fit, [(TEXT.astype(str), Y)], where="a chunk holds str_$")
+    assert_unsaid(model.fit, [(X, targets)], where="finite numbers: row 7|one target per row")
+    asked = "features must be numbers; a chunk holds"
+    assert_unsaid(model.fit, [(TEXT, Y)], where=f"{asked} object_: row 7, column 1 .*, text")
+    assert_unsaid(
+        model.fit, [(TEXT.astype(str), Y)], where=f"{asked} str_: row 7, column 1 .*, text"
+    )
 
 
 @pytest.mark.parametrize("model", MODELS, ids=str)

@@ -34,6 +34,7 @@ from dplateau.tables import (
 )
 from dplateau.tables.release import fit_table
 from dplateau.tables.schema import draft
+from dplateau.tables.table import arrow_table
 
 SCHEMA = Schema(
     Target("y", classes=("a", "b")),
@@ -208,3 +209,13 @@ def test_a_table_is_whitened_and_its_file_predicts_the_same(numbers: bool) -> No
     broken["whitening"][0].pop()
     with pytest.raises(InvalidInput, match="11 x 11 matrices"):
         TableModel.from_json(json.dumps(broken))
+
+
+def test_dates_of_any_year_are_texts() -> None:
+    """A date that was computed may lie beyond the calendar: it is no category, and no crash."""
+    days = [0, 10957, -800_000, 20_000_000]
+    cells = arrow_table(pa.table({"day": pa.array(days, pa.date32())}), "x").cells("day")
+    texts = cells.texts()
+    assert texts[:2] == ["1970-01-01", "2000-01-01"]
+    assert texts[2].startswith("-")
+    assert texts[3].startswith("56728")

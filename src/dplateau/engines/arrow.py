@@ -12,7 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dplateau.engines.rows import blocks
-from dplateau.errors import InvalidInput
+from dplateau.errors import BadRecord, InvalidInput
 
 SUFFIXES = (".parquet", ".pq")
 
@@ -197,14 +197,14 @@ def numbers(column: Any, name: str) -> npt.NDArray[Any]:
     from pyarrow import types
 
     if column.null_count:
-        raise InvalidInput(f"column {name!r} has missing values; fill them record by record first")
+        raise _missing(column, f"column {name!r} has missing values")
     kind = column.type
     size = kind.list_size if types.is_fixed_size_list(kind) else None
     if size is not None:
         column = column.flatten()
         kind = column.type
         if column.null_count:
-            raise InvalidInput(f"column {name!r} has missing values inside its lists")
+            raise _missing(column, f"column {name!r} has missing values inside its lists", size)
     if types.is_boolean(kind):
         column = column.cast("int8")
     elif not (types.is_integer(kind) or types.is_floating(kind)):
@@ -214,3 +214,10 @@ def numbers(column: Any, name: str) -> npt.NDArray[Any]:
         )
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values if size is None else values.reshape(-1, size)
+
+
+def _missing(column: Any, trouble: str, size: int = 1) -> BadRecord:
+    """Return the refusal of a column with missing values, so many of which make a row."""
+    absent = column.is_null().to_numpy(zero_copy_only=False)
+    row = int(absent.argmax()) // size
+    return BadRecord(f"{trouble}, the first in ", row, "; fill them record by record first")

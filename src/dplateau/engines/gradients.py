@@ -280,6 +280,10 @@ def _is_floating(leaf: Any) -> bool:
     return hasattr(leaf, "shape") and "float" in str(getattr(leaf, "dtype", ""))
 
 
+def _is_array(leaf: Any) -> bool:
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype") and len(leaf.shape) > 0
+
+
 def _count(records: Tree) -> int:
     return int(next(_leaves(records)).shape[0])
 
@@ -311,7 +315,7 @@ def _check_run(run: Run, never_clips: bool) -> None:
 
 def _check_sizes(run: Run, records: Tree, at_most: bool) -> None:
     leaves = list(_leaves(records))
-    if not leaves or any(not hasattr(leaf, "shape") or not len(leaf.shape) for leaf in leaves):
+    if not leaves or not all(map(_is_array, leaves)):
         raise InvalidInput(
             "records are an array with a record in every row, or a tuple, list or dict of such "
             f"arrays; got {type(records).__name__}"

@@ -25,8 +25,8 @@ from dplateau.algorithms import FullBatch, LossGeometry, NoisyGD, Run
 from dplateau.algorithms.base import Neighbors
 from dplateau.algorithms.schedule import values_over
 from dplateau.engines.randomness import Randomness
-from dplateau.engines.rows import NORM_ROOM, Dense, blocks, check_features, row_norms
-from dplateau.engines.sources import Source, check_count, parts_of
+from dplateau.engines.rows import NORM_ROOM, Dense, blocks, check_features, check_norms, row_norms
+from dplateau.engines.sources import Source, check_count, over_parts
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 
@@ -97,11 +97,7 @@ def moment_units(rows: Dense, feature_norm: float) -> IntArray:
     total = np.zeros((p, p), dtype=np.int64)
     for part in blocks(len(rows), 8 * p):
         block = np.asarray(rows[part])
-        # Written so that a norm that is not a number does not pass.
-        if not np.all(row_norms(block) <= feature_norm * (1 + NORM_ROOM)):
-            raise InvalidInput(
-                f"a row is longer than feature_norm={feature_norm:g}, or not finite; use scale_rows"
-            )
+        check_norms(row_norms(block), block, feature_norm, first=part.start)
         total += _product(np.trunc(block.astype(np.float64) / _unit(feature_norm)))
     return total
 
@@ -109,9 +105,13 @@ def moment_units(rows: Dense, feature_norm: float) -> IntArray:
 def _units_of_source(source: Source, n: int, feature_norm: float) -> IntArray:
     total: Any = 0
     seen = 0
-    for rows, targets in parts_of(source):
-        total = total + moment_units(rows, feature_norm)
-        seen += len(targets)
+
+    def units(rows: Any, targets: Any) -> tuple[IntArray, int]:
+        return moment_units(rows, feature_norm), len(targets)
+
+    for some, count in over_parts(source, units):
+        total = total + some
+        seen += count
     check_count(source, seen, n)
     if not seen:
         raise InvalidInput("the source holds no records at all")

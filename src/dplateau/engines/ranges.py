@@ -27,6 +27,7 @@ from dplateau.algorithms.base import Neighbors
 from dplateau.algorithms.schedule import values_over
 from dplateau.engines.moments import releases_sums
 from dplateau.engines.randomness import Randomness
+from dplateau.engines.rows import check_finite
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 
@@ -80,8 +81,7 @@ def noisy_ranges(
     """
     rows, columns = values.shape
     _check_describes(run, rows, columns)
-    if not np.all(np.isfinite(values)):
-        raise InvalidInput("ranges need finite numbers; some values are not")
+    check_finite(values)
     std = float(values_over(run.noise_std, ROUNDS)[0])
     low, high = np.full((2, columns), -SPAN), np.full((2, columns), SPAN)
     for turn in range(ROUNDS):

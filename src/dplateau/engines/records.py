@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from numbers import Number
 from threading import Lock
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ from dplateau.engines.rows import (
     blocks,
     by_columns,
     check_features,
+    check_norms,
     is_sparse,
     row_norms,
 )
@@ -41,9 +43,10 @@ from dplateau.engines.sources import (
     Source,
     check_count,
     chunks_of,
+    placed,
     reads_once,
 )
-from dplateau.errors import InvalidInput
+from dplateau.errors import BadRecord, InvalidInput
 from dplateau.ground import processes
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import (
@@ -198,7 +201,7 @@ class ArrayRecords(Records):
         if self.in_columns:
             return  # summed once, and checked while they are
         norms = row_norms(self.features)
-        _check_norms(norms, terms.feature_norm)
+        check_norms(norms, self.features, terms.feature_norm)
         if terms.clip is not None:
             with np.errstate(divide="ignore"):
                 self.limits = terms.shortest_clip / norms
@@ -227,7 +230,7 @@ class ArrayRecords(Records):
             tall = max(4 * kernels.LANES, COLUMN_TILE_BYTES // self._row_bytes)
             units, fits = kernels.columns_gradient(self.features.T, *known, self.ruler.unit, tall)
             if not fits:
-                _check_norms(row_norms(self.features), terms.feature_norm)
+                check_norms(row_norms(self.features), self.features, terms.feature_norm)
             return units
         return self._sum(weights.astype(self.dtype), NO_ROWS, 0, self.n)
 
@@ -300,8 +303,7 @@ class ArrayRecords(Records):
             raise InvalidInput(
                 f"{self.n} rows need {self.n} targets; got an array of shape {targets.shape}"
             )
-        if targets.dtype.kind not in "biuf":
-            raise InvalidInput(f"targets must be numbers; got {targets.dtype.type.__name__}")
+        _check_numbers(targets)
         self.loss.check_targets(targets)
         if self.loss.n_outputs > 1:
             return targets.astype(np.int64)
@@ -383,7 +385,10 @@ class SourceRecords(Records):
         def part(block: slice) -> IntArray:
             some = chosen[block]
             rows = slice(some.start, some.stop) if isinstance(some, range) else some
-            return self._records(*chunk.rows(rows), whole=True).units_of_all(weights)
+            features, targets = chunk.rows(rows)
+            with placed(chunk, rows):
+                records = self._records(features, targets, whole=True)
+                return records.units_of_all(weights)
 
         parts = self._pool.map(part, blocks(len(chosen), self._row_bytes, PART_BYTES))
         return sum(parts, start=np.zeros(weights.shape, dtype=np.int64))
@@ -394,14 +399,22 @@ class SourceRecords(Records):
             return
         wanted = np.concatenate(group)
         order = np.argsort(wanted)
-        parts, seen = [], 0
+        parts, numbers, seen = [], [], 0
         for _, chunk, chosen in self._chosen(wanted[order]):
-            parts.append(chunk.rows(chosen))
+            features, targets = chunk.rows(chosen)
+            with placed(chunk, chosen):
+                self._check_form(features, targets)
+            parts.append((features, targets))
+            numbers.append(chunk.numbers(chosen))
+            names = chunk.names
             seen += len(chosen)
         # Where a record ended up; those that are absent are the last in the order.
         place = np.empty(wanted.size, dtype=np.int64)
         place[order] = np.arange(wanted.size)
-        records = self._records(*joined(parts)) if parts else None
+        try:
+            records = self._records(*joined(parts)) if parts else None
+        except BadRecord as refusal:
+            raise refusal.at(np.concatenate(numbers).tolist(), names) from None
         for batch in np.split(place, np.cumsum([rows.size for rows in group])[:-1]):
             there = batch[batch < seen]
             yield partial(_sum_over, records, there)
@@ -414,12 +427,15 @@ class SourceRecords(Records):
                 yield first, chunk, rows[low:high] - first
 
     def _records(self, features: Any, targets: Any, *, whole: bool = False) -> ArrayRecords:
-        if features.shape[1] != self.n_features:
-            raise InvalidInput(
-                f"every chunk must have the same columns; got {self.n_features} "
-                f"and then {features.shape[1]}"
-            )
+        self._check_form(features, targets)
         return ArrayRecords(features, targets, self.terms, ruler=self.ruler, whole=whole)
+
+    def _check_form(self, features: Any, targets: npt.NDArray[Any]) -> None:
+        """Refuse rows and targets that cannot stand beside those that came before."""
+        _check_numbers(targets)
+        if features.shape[1] != self.n_features:
+            had = f"every chunk must have the same columns; got {self.n_features}"
+            raise BadRecord(f"{had} and then {features.shape[1]} from ", 0, " on")
 
     def _chunk_with(self, row: int) -> tuple[int, Chunk] | None:
         """Return the chunk that holds the row and the number of its first row; None if absent."""
@@ -498,15 +514,11 @@ def known_link(loss: Loss) -> Link | None:
     return loss.link if defined["link"] <= defined["derivative"] else None
 
 
-def _check_norms(norms: FloatArray, feature_norm: float) -> None:
-    """Refuse rows that are not finite, or longer than was declared."""
-    if not np.all(np.isfinite(norms)):
-        raise InvalidInput("features must be finite numbers; some are not")
-    if np.any(norms > feature_norm * (1 + NORM_ROOM)):
-        raise InvalidInput(
-            f"some rows are longer than feature_norm={feature_norm:g}; scale every row on its own "
-            f"first: scale_rows(features, {feature_norm:g})"
-        )
+def _check_numbers(targets: npt.NDArray[Any]) -> None:
+    """Refuse targets of a type that holds other things than numbers."""
+    if targets.dtype.kind not in "biuf":
+        row = next((i for i, one in enumerate(targets) if not isinstance(one, Number)), 0)
+        raise BadRecord(f"targets must be numbers; got {targets.dtype.type.__name__} in ", row)
 
 
 class _OneThreadEach:

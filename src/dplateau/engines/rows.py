@@ -17,7 +17,7 @@ from dplateau.engines.kernels import (
     squared_norms,
     squared_norms_by_column,
 )
-from dplateau.errors import InvalidInput
+from dplateau.errors import BadRecord, InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 
@@ -80,7 +80,9 @@ def row_norms(features: Dense | Sparse) -> FloatArray:
     if is_sparse(features):
         rows = cast(Sparse, features)
         filled = np.repeat(np.arange(n), np.diff(rows.indptr))
-        squares = np.square(rows.data.astype(np.float64))
+        # In whatever thread: a warning about overflow would tell something of the data.
+        with np.errstate(all="ignore"):
+            squares = np.square(rows.data.astype(np.float64))
         sums: FloatArray = np.bincount(filled, weights=squares, minlength=n).astype(float)
     elif by_columns(features):
         sums = squared_norms_by_column(cast(Dense, features).T, ROWS_IN_CACHE)
@@ -119,6 +121,48 @@ def scale_rows(features: Features, norm: float, *, out: Dense | None = None) -> 
         )
     bring_to_bounds(rows, norm, EVERYTHING, dense)
     return cast(Features, dense)
+
+
+def check_norms(
+    norms: FloatArray, features: Dense | Sparse, feature_norm: float, *, first: int = 0
+) -> None:
+    """Refuse rows that are not finite, or longer than was declared; ``first`` is the first's place.
+
+    Written so that a norm that is not a number does not pass.
+    """
+    if np.all(norms <= feature_norm * (1 + NORM_ROOM)):
+        return
+    row = int(np.argmin(norms <= feature_norm * (1 + NORM_ROOM)))
+    column = _not_finite(cast(Any, features)[[row]])
+    if column is not None:
+        raise not_finite(first + row, column)
+    raise BadRecord(
+        f"some rows are longer than feature_norm={feature_norm:g}, the first is ",
+        first + row,
+        f"; scale every row on its own first: scale_rows(features, {feature_norm:g})",
+    )
+
+
+def check_finite(features: Dense) -> None:
+    """Refuse dense rows with an entry that is no finite number."""
+    finite = np.isfinite(features).all(axis=1)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise not_finite(row, _not_finite(features[[row]]))
+
+
+def not_finite(row: int, column: int | None) -> BadRecord:
+    """Return the refusal of an entry that is no finite number."""
+    return BadRecord("features must be finite numbers; ", row, " holds none", column=column)
+
+
+def _not_finite(row: Dense | Sparse) -> int | None:
+    """Return the first column in which a matrix of one row holds no finite number."""
+    entries: Any = row
+    odd = np.flatnonzero(~np.isfinite(entries.data if issparse(row) else entries[0]))
+    if not len(odd):
+        return None
+    return int(entries.indices[odd[0]] if issparse(row) else odd[0])
 
 
 class Bounds(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -33,10 +34,12 @@ from dplateau.engines.sources import (
     Selected,
     Source,
     TableSource,
+    chunks_of,
     mapped_file,
+    over_parts,
     parts_of,
 )
-from dplateau.errors import InvalidInput
+from dplateau.errors import BadRecord, InvalidInput
 from dplateau.ground.types import FloatArray, IntArray
 
 # A shard is about as much, as far as row groups allow.
@@ -50,11 +53,15 @@ PIECE = 1 << 13
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """Some records, as a recipe for loading them: no record travels."""
+    """Some records, as a recipe for loading them: no record travels.
+
+    ``first`` is where the first row that is read for it stands in the whole source.
+    """
 
     number: int
     n: int
     load: Callable[[], Source]
+    first: int
 
 
 @dataclass(frozen=True)
@@ -120,12 +127,18 @@ def shards_of(source: Source) -> list[Shard]:
             width = max(1, features.nbytes // max(1, len(features)))
             parts = blocks(len(features), width, SHARD_BYTES)
             return [
-                Shard(i, part.stop - part.start, _FromArrays(*files, part.start, part.stop))
+                Shard(
+                    i,
+                    part.stop - part.start,
+                    _FromArrays(*files, part.start, part.stop),
+                    part.start,
+                )
                 for i, part in enumerate(parts)
             ]
         case ChunkSource():
             raise _no_files("an iterable of chunks")
-    return [Shard(i, n, load) for i, (n, load) in enumerate(loads)]
+    starts = itertools.accumulate((n for n, _ in loads), initial=0)
+    return [Shard(i, n, load, next(starts)) for i, (n, load) in enumerate(loads)]
 
 
 def _selected(source: Selected, shards: list[Shard]) -> Iterator[Shard]:
@@ -197,7 +210,12 @@ class Gradients:
         """Return the shard's records with their batches."""
         if self.in_memory:
             rows, targets = _in_memory(shard.load(), shard.n)
-            held = ArrayRecords(rows, targets, self.terms, ruler=self.ruler)
+            try:
+                held = ArrayRecords(rows, targets, self.terms, ruler=self.ruler)
+            except BadRecord as refusal:
+                chunks = chunks_of(shard.load())
+                numbers = np.concatenate([chunk.numbers(slice(None)) for chunk in chunks])
+                raise refusal.at(numbers.tolist()) from None
             return _GradientShare(self.run, lambda: held, shard)
 
         def read() -> Records:
@@ -260,8 +278,15 @@ class _MomentShare:
     def units(self, key: bytes, step: int, weights: FloatArray) -> IntArray:
         del key, step
         total = np.zeros(weights.shape, dtype=np.int64)
-        for rows, _ in _parts(self.shard.load(), self.shard.n):
-            total += moment_units(rows, self.feature_norm)
+        seen = 0
+
+        def units(rows: Any, targets: Any) -> tuple[IntArray, int]:
+            return moment_units(rows, self.feature_norm), len(targets)
+
+        for some, count in over_parts(self.shard.load(), units):
+            total += some
+            seen += count
+        _check_seen(seen, self.shard.n)
         return total
 
 
@@ -285,6 +310,10 @@ def _parts(source: Source, n: int) -> Iterator[tuple[Any, npt.NDArray[Any]]]:
     for rows, targets in parts_of(source):
         yield rows, targets
         seen += len(targets)
+    _check_seen(seen, n)
+
+
+def _check_seen(seen: int, n: int) -> None:
     if seen != n:
         raise InvalidInput(f"a shard of {n} records has {seen} now: its file was changed")
 
@@ -313,13 +342,16 @@ class Worker:
         warnings.simplefilter("ignore")
         local.PROCESSORS = processors
         self.shares: dict[int, Share] = {}
+        self.shards: dict[int, Shard] = {}
 
     def hold(self, shards: list[Shard], job: Job) -> str | None:
         """Load shards; return why that is not possible, if so."""
 
         def load() -> None:
             for shard in shards:
-                self.shares[shard.number] = job.open(shard, len(shards))
+                with _said_of(shard):
+                    self.shares[shard.number] = job.open(shard, len(shards))
+                self.shards[shard.number] = shard
 
         return _trouble(load)
 
@@ -333,10 +365,21 @@ class Worker:
         def add() -> None:
             with np.errstate(all="ignore"):
                 for number, key in keys.items():
-                    np.add(total, self.shares[number].units(key, step, at), out=total)
+                    with _said_of(self.shards[number]):
+                        np.add(total, self.shares[number].units(key, step, at), out=total)
 
         trouble = _trouble(add)
         return [trouble, *pieces(total)]
+
+
+@contextmanager
+def _said_of(shard: Shard) -> Iterator[None]:
+    """Let refusals say which part of the source they are about: they count rows from its first."""
+    try:
+        yield
+    except InvalidInput as error:
+        place = f"in the part of the source from row {shard.first} on, rows counted there"
+        raise InvalidInput(f"{error} ({place})") from None
 
 
 def _trouble(act: Callable[[], None]) -> str | None:

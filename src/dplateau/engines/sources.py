@@ -22,10 +22,11 @@ import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, TypeVar, assert_never, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +34,14 @@ from scipy.sparse import issparse
 
 from dplateau.engines.arrow import batches, begun, is_reader, labels, numbers, table_rows
 from dplateau.engines.randomness import Coins, SecureRandomness, SeededRandomness, coins_for
-from dplateau.engines.rows import blocks, scale_rows
-from dplateau.errors import DplateauError, InvalidInput
+from dplateau.engines.rows import blocks, is_sparse, scale_rows
+from dplateau.errors import BadRecord, DplateauError, InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import IntArray
 
 Rows = slice | IntArray
 Part = tuple[Any, npt.NDArray[Any]]
+Result = TypeVar("Result")
 # A chunk, where the source leaves the choice to us.
 CHUNK_BYTES = 1 << 26
 # Rows that are looked at together where they are summed, counted or stored one after the other.
@@ -53,8 +55,15 @@ class Chunk(Protocol):
     def n(self) -> int:
         """Return how many there are."""
 
+    @property
+    def names(self) -> Sequence[str] | None:
+        """Return how the columns of its rows are called, if that is known."""
+
     def rows(self, chosen: Rows) -> Part:
         """Return features and targets of some of them, counted from the first of the chunk."""
+
+    def numbers(self, chosen: Rows) -> IntArray:
+        """Return the places of those records in all that the source is read from."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +120,9 @@ class TableSource:
         Whether there may be fewer rows than the run declares.
     encode
         Makes (rows, targets) of a ``pyarrow.RecordBatch`` with these columns, each from its own
-        record alone; by default columns of numbers are taken as they are.
+        record alone; by default columns of numbers are taken as they are. One that has a method
+        ``at`` is asked for the function for rows at these places, ``encode.at(places)``, so that
+        what it refuses can say where.
     """
 
     data: Any
@@ -243,6 +254,7 @@ def size_of(source: Source) -> int | None:
     """Return how many records there are if that is known without reading them."""
     match source:
         case ArraySource(features=features):
+            _check_array(features)
             return int(features.shape[0])
         case ChunkSource():
             return None
@@ -288,7 +300,8 @@ def _begun(source: Source) -> tuple[Source, Source]:
     """Return a stream that has lost nothing, and a source of its first records."""
     match source:
         case ChunkSource(chunks=chunks):
-            first = list(itertools.islice((one for one in chunks if _slice(one).n), 1))
+            items = (item for item, chunk in _items(chunks) if chunk.n)
+            first = list(itertools.islice(items, 1))
             whole = itertools.chain(first, chunks)
             return replace(source, chunks=whole), replace(source, chunks=first)
         case TableSource(data=data):
@@ -309,7 +322,7 @@ def chunks_of(source: Source, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]
         case ArraySource(features=features, targets=targets):
             return _slices(features, targets, chunk_bytes)
         case ChunkSource(chunks=chunks):
-            return map(_slice, chunks)
+            return (chunk for _, chunk in _items(chunks))
         case TableSource():
             return _read_ahead(_columns(source, chunk_bytes))
         case Prepared(source=inner, prepare=prepare):
@@ -322,9 +335,29 @@ def chunks_of(source: Source, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]
 
 def parts_of(source: Source) -> Iterator[Part]:
     """Start over and yield the source's rows and targets, some at a time."""
+    return over_parts(source, lambda features, targets: (features, targets))
+
+
+def over_parts(source: Source, use: Callable[[Any, Any], Result]) -> Iterator[Result]:
+    """Start over, and yield what a function makes of rows and targets, some at a time.
+
+    Where it refuses one of them, the refusal says where in the source that stands.
+    """
     for chunk in chunks_of(source):
         for part in blocks(chunk.n, 1, ROWS_AT_ONCE):
-            yield chunk.rows(part)
+            features, targets = chunk.rows(part)
+            with placed(chunk, part):
+                used = use(features, targets)
+            yield used
+
+
+@contextmanager
+def placed(chunk: Chunk, chosen: Rows) -> Iterator[None]:
+    """Let refusals of some of a chunk's rows say where in the whole source they stand."""
+    try:
+        yield
+    except BadRecord as refusal:
+        raise refusal.at(chunk.numbers(chosen).tolist(), chunk.names) from None
 
 
 def is_mapped(array: Any) -> bool:
@@ -371,14 +404,16 @@ def in_scratch_file(source: Source, *, folder: str | os.PathLike[str] | None = N
             if issparse(rows):
                 raise InvalidInput("a scratch file holds dense rows; leave sparse ones as is")
             kinds.add((rows.shape[1], rows.dtype, answers.dtype))
+            if len(kinds) > 1:
+                raise InvalidInput(
+                    "a scratch file needs records with the same columns and types; others come "
+                    f"after {n} records"
+                )
             _append(rows, features)
             _append(answers, targets)
             n += len(rows)
-        if len(kinds) != 1:
-            raise InvalidInput(
-                f"a scratch file needs records with the same columns and types; got {len(kinds)} "
-                "kinds of chunks"
-            )
+        if not n:
+            raise InvalidInput("the source holds no records at all")
         width, of_rows, of_targets = kinds.pop()
         return ArraySource(
             np.memmap(features, of_rows, "r", shape=(n, width)),
@@ -417,6 +452,8 @@ class _Slice:
 
     features: Any
     targets: npt.NDArray[Any]
+    first: int = 0
+    names: Sequence[str] | None = None
 
     @property
     def n(self) -> int:
@@ -424,6 +461,9 @@ class _Slice:
 
     def rows(self, chosen: Rows) -> Part:
         return self.features[chosen], self.targets[chosen]
+
+    def numbers(self, chosen: Rows) -> IntArray:
+        return _numbers(self.first, self.n, chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,10 +477,20 @@ class _PreparedChunk:
     def n(self) -> int:
         return self.chunk.n
 
+    @property
+    def names(self) -> None:
+        return None  # of the columns that are made
+
+    def numbers(self, chosen: Rows) -> IntArray:
+        return self.chunk.numbers(chosen)
+
     def rows(self, chosen: Rows) -> Part:
-        features, targets = self.chunk.rows(chosen)
-        count = features.shape[0]
-        features, targets = unquoted("prepare", self.prepare, features, targets)
+        before, answers = self.chunk.rows(chosen)
+        count = before.shape[0]
+        with placed(self.chunk, chosen):
+            features, targets = unquoted(
+                "prepare", lambda part: self.prepare(*_part(before, answers, part)), count
+            )
         if not features.shape[0] == len(targets) == count:
             raise InvalidInput(
                 f"prepare made {features.shape[0]} rows and {len(targets)} targets of {count} "
@@ -460,6 +510,13 @@ class _SelectedChunk:
     def n(self) -> int:
         return len(self.places)
 
+    @property
+    def names(self) -> Sequence[str] | None:
+        return self.chunk.names
+
+    def numbers(self, chosen: Rows) -> IntArray:
+        return self.chunk.numbers(self.places[chosen])
+
     def rows(self, chosen: Rows) -> Part:
         return self.chunk.rows(self.places[chosen])
 
@@ -471,10 +528,15 @@ class _Columns:
     columns: tuple[npt.NDArray[Any], ...]
     targets: npt.NDArray[Any]
     dtype: np.dtype[Any]
+    first: int
+    names: Sequence[str]
 
     @property
     def n(self) -> int:
         return len(self.targets)
+
+    def numbers(self, chosen: Rows) -> IntArray:
+        return _numbers(self.first, self.n, chosen)
 
     def rows(self, chosen: Rows) -> Part:
         targets = self.targets[chosen]
@@ -490,53 +552,138 @@ class _Encoded:
 
     batch: Any
     encode: Callable[[Any], Part]
+    first: int
 
     @property
     def n(self) -> int:
         return int(self.batch.num_rows)
 
+    @property
+    def names(self) -> None:
+        return None
+
+    def numbers(self, chosen: Rows) -> IntArray:
+        return _numbers(self.first, self.n, chosen)
+
     def rows(self, chosen: Rows) -> Part:
         if isinstance(chosen, slice):
             start, stop, _ = chosen.indices(self.n)
-            return unquoted("encode", self.encode, self.batch.slice(start, stop - start))
-        return unquoted("encode", self.encode, self.batch.take(chosen))
+            batch = self.batch.slice(start, stop - start)
+        else:
+            batch = self.batch.take(chosen)
+        at = getattr(self.encode, "at", None)
+
+        def some(part: slice) -> Part:
+            encode = self.encode if at is None else at(self.numbers(chosen)[part])
+            return cast(Part, encode(batch.slice(part.start, part.stop - part.start)))
+
+        with placed(self, chosen):
+            return unquoted("encode", some, batch.num_rows)
 
 
-def unquoted(name: str, function: Callable[..., Part], *records: Any) -> Part:
-    """Return what a function makes of records; what it says of them may quote one, and is lost."""
+def _numbers(first: int, n: int, chosen: Rows) -> IntArray:
+    return first + np.arange(n)[chosen]
+
+
+def _part(features: Any, targets: npt.NDArray[Any], part: slice) -> Part:
+    """Return a part of some rows; all of them as they are, since sparse ones would be copied."""
+    whole = part == slice(0, len(targets))
+    return (features, targets) if whole else (features[part], targets[part])
+
+
+def unquoted(name: str, make: Callable[[slice], Part], n: int) -> Part:
+    """Return what a function makes of n records; what it says of them may quote one, and is lost.
+
+    Told is what kind of trouble it had, and the first record that it has it with.
+    """
     try:
-        return function(*records)
+        return make(slice(0, n))
     except DplateauError:
         raise
     except Exception as error:
         failed = type(error).__name__
-    raise InvalidInput(f"{name} raised {failed}; try it on made-up records, which may be quoted")
+    advice = "; try it on made-up records, which may be quoted"
+    low, high = 0, n
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _fails(make, low, middle) else (middle, high)
+    if low == high or not _fails(make, low, high):
+        raise InvalidInput(f"{name} raised {failed}{advice}")
+    raise BadRecord(f"{name} raised {failed} at ", low, advice)
 
 
-def _slice(part: Any) -> Chunk:
-    return _Slice(*_pair(part))
+def _fails(make: Callable[[slice], Part], start: int, stop: int) -> bool:
+    try:
+        make(slice(start, stop))
+    except Exception:
+        return True
+    return False
 
 
-def _pair(part: Any) -> Part:
+def _items(chunks: Iterable[Any]) -> Iterator[tuple[Any, Chunk]]:
+    """Yield what a user's iterable holds, as it is and as a chunk.
+
+    What it raises on its way may quote what it reads, and is lost but for its kind.
+    """
+    first, iterator = 0, iter(chunks)
+    while True:
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        except DplateauError:
+            raise
+        except Exception as error:
+            failed = type(error).__name__
+            break
+        chunk = _chunk(item, first)
+        yield item, chunk
+        first += chunk.n
+    raise InvalidInput(
+        f"the source of chunks raised {failed} after {first} records; iterate over it alone to see "
+        "why, where the records may be seen"
+    )
+
+
+def names_in(frame: Any) -> list[str] | None:
+    """Return how a frame's columns are called; None for what has no names."""
+    # What Arrow calls columns are their cells.
+    names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
+    if names is None or not all(isinstance(name, str | int | tuple) for name in names):
+        return None
+    return list(map(str, names))
+
+
+def _chunk(part: Any, first: int = 0) -> _Slice:
+    """Return a pair (features, targets) as a chunk whose first record has this number."""
+    asked, where = (
+        "a chunk is a matrix with one target per row",
+        f"the chunk from row {first} on, counted from 0",
+    )
     try:
         features, targets = part
-    except (TypeError, ValueError):
+    except Exception:
+        features = targets = None
+    if features is None or targets is None:
         raise InvalidInput(
             "a source of chunks yields pairs (features, targets); "
-            f"got an item of type {type(part).__name__}"
-        ) from None
+            f"got an item of type {type(part).__name__} ({where})"
+        )
+    names = names_in(features)
     try:
         if not isinstance(features, np.ndarray) and not issparse(features):
             features = np.asarray(features)
-        targets = np.asarray(targets)
+        targets, trouble = np.asarray(targets), None
     except ValueError:
-        raise InvalidInput("a chunk is a matrix with one target per row; its rows differ") from None
-    if len(features.shape) != 2 or targets.shape != (features.shape[0],):
-        raise InvalidInput(
-            f"a chunk is a matrix with one target per row; got shapes {features.shape} "
-            f"and {targets.shape}"
-        )
-    return features, targets
+        trouble = "its rows differ"
+    except Exception as error:
+        trouble = f"it is none ({type(error).__name__})"
+    # Outside the handler: a chained exception would keep what the first one quoted.
+    if trouble is None and (len(features.shape) != 2 or targets.shape != (features.shape[0],)):
+        trouble = f"got shapes {features.shape} and {targets.shape}"
+    if trouble is not None:
+        raise InvalidInput(f"{asked}; {trouble} ({where})")
+    return _Slice(features, targets, first, names)
 
 
 def _selected(source: Selected, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
@@ -555,29 +702,45 @@ def _read_ahead(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
             yield chunk
 
 
+def _check_array(features: Any) -> None:
+    """Refuse what has no rows that could be read a few at a time."""
+    if not hasattr(features, "dtype") or len(features.shape) != 2:
+        raise InvalidInput(
+            f"ArraySource takes a matrix with a row per record; got {type(features).__name__}"
+        )
+    is_sparse(features)  # or a refusal: rows of other layouts cannot be told apart
+
+
 def _slices(features: Any, targets: Any, chunk_bytes: int) -> Iterator[Chunk]:
-    features, targets = _pair((features, targets))
-    n = features.shape[0]
+    _check_array(features)
+    whole = _chunk((features, targets))
+    features, targets, n = whole.features, whole.targets, whole.n
     held = features.data.nbytes if hasattr(features, "indptr") else features.nbytes
     for part in blocks(n, max(1, held // max(1, n)), chunk_bytes):
-        yield _Slice(features[part], targets[part])
+        yield _Slice(features[part], targets[part], part.start, whole.names)
 
 
 def _columns(source: TableSource, chunk_bytes: int) -> Iterator[Chunk]:
     names = [source.features] if isinstance(source.features, str) else list(source.features)
     wanted = list(dict.fromkeys([*names, source.target]))
+    first, end = 0, 0
     for batch in batches(source.data, wanted, chunk_bytes):
+        first, end = end, end + batch.num_rows
         if source.encode is not None:
-            yield _Encoded(batch, source.encode)
+            yield _Encoded(batch, source.encode, first)
             continue
-        columns = [numbers(batch.column(name), name) for name in names]
-        targets = labels(batch.column(source.target), source.target)
+        try:
+            columns = [numbers(batch.column(name), name) for name in names]
+            targets = labels(batch.column(source.target), source.target)
+        except BadRecord as refusal:
+            raise refusal.at(range(first, end)) from None
         if targets.ndim != 1:
             raise InvalidInput(f"column {source.target!r} holds lists; a target is one number")
         if len(columns) == 1 and columns[0].ndim == 2:
-            yield _Slice(columns[0], targets)
+            yield _Slice(columns[0], targets, first)
             continue
         if any(column.ndim == 2 for column in columns):
             raise InvalidInput("a column of lists must be the only column of features")
         single = all(column.dtype == np.float32 for column in columns)
-        yield _Columns(tuple(columns), targets, np.dtype(np.float32 if single else np.float64))
+        dtype = np.dtype(np.float32 if single else np.float64)
+        yield _Columns(tuple(columns), targets, dtype, first, names)

@@ -40,8 +40,8 @@ from dplateau.engines.sources import (
     reads_once,
     size_of,
 )
-from dplateau.errors import InvalidInput
-from dplateau.estimators.inputs import Goal
+from dplateau.errors import BadRecord, InvalidInput
+from dplateau.estimators.inputs import Goal, first_bad, in_doubles
 from dplateau.estimators.rows import RowMap
 from dplateau.estimators.whitening import Whitening, bent, whitened_rows, whitening_of
 from dplateau.ground import checks
@@ -178,19 +178,25 @@ class Mapped:
         """Return rows and targets as the loss takes them."""
         count = len(targets)
         if features.shape[1] != self.width:
-            raise InvalidInput(
-                f"every chunk must have the same columns; got {self.width} and then "
-                f"{features.shape[1]}"
-            )
+            had = f"every chunk must have the same columns; got {self.width}"
+            raise BadRecord(f"{had} and then {features.shape[1]} from ", 0, " on")
         if issparse(features):
             return self.row_map.training_rows(features, count), self.read(targets)
-        rows = np.asarray(features)
-        if rows.dtype.kind not in "biuf":
-            kind = rows.dtype.type.__name__  # without the length of texts
-            raise InvalidInput(f"features must be numbers; a chunk holds {kind}")
-        if rows.dtype not in (np.float32, np.float64):
-            rows = rows.astype(np.float64)
+        rows = _numbers(np.asarray(features))
         return self.row_map.training_rows(rows, count), self.read(targets)
+
+
+def _numbers(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return rows as floats: objects and texts that are numbers too, as of arrays in memory."""
+    if rows.dtype in (np.float32, np.float64):
+        return rows
+    doubles = in_doubles(rows)
+    if doubles is not None:
+        return doubles
+    kind = rows.dtype.type.__name__  # without the length of texts
+    (row, column), trouble = first_bad(rows) or ((0, None), "no number")
+    held = f"features must be numbers; a chunk holds {kind}: "
+    raise BadRecord(held, row, f", {trouble}", column=column)
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +234,7 @@ def source_of(X: Any, y: Any, *, anyway: bool) -> Source | None:
             names = [name for name in arrow_schema(X).names if name != y]
             return TableSource(X, names, y)
         raise InvalidInput(
-            f"y={y!r} names the column of targets, and X must be a table then: Parquet files, a "
+            "a text y names the column of targets, and X must be a table then: Parquet files, a "
             f"folder of them, or an Arrow table or dataset; got {type(X).__name__}"
         )
     if y is None and isinstance(X, Iterable) and not hasattr(X, "shape") and not _is_table(X):

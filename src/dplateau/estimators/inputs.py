@@ -8,7 +8,8 @@ in an exception that is chained to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from dplateau.errors import InvalidInput
+from dplateau.engines.sources import names_in
+from dplateau.errors import BadRecord, InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 from dplateau.losses import Loss
@@ -50,14 +52,18 @@ class WrongType(InvalidInput, TypeError):
     """A cell or target of a type that holds no number."""
 
 
+class WrongCell(BadRecord, WrongType):
+    """The same, of which is known where it stands."""
+
+
 def checked_rows(estimator: Any, X: Any) -> Any:
     """Return rows to predict for, as a matrix of floats with the columns of the fit."""
     try:
         return validate_data(estimator, X, accept_sparse="csr", dtype=FLOATS, reset=False)
     except Exception as error:
-        told = _told(error, X, None)
+        failed = error
     # Outside the handler: a chained exception would keep what the first one quoted.
-    raise told
+    raise _told(failed, X, None)
 
 
 def checked_records(estimator: Any, X: Any, y: Any, *, numbers: bool) -> tuple[Any, Any]:
@@ -68,8 +74,8 @@ def checked_records(estimator: Any, X: Any, y: Any, *, numbers: bool) -> tuple[A
         )
         return features, _as_numbers(targets) if numbers else targets
     except Exception as error:
-        told = _told(error, X, y)
-    raise told
+        failed = error
+    raise _told(failed, X, y)
 
 
 def scored(score: Callable[[], Any], targets: Any, labels: str) -> float:
@@ -78,13 +84,15 @@ def scored(score: Callable[[], Any], targets: Any, labels: str) -> float:
     What scikit-learn says about targets quotes them.
     """
     try:
-        return float(score())
+        with np.errstate(all="ignore"):
+            return float(score())
     except InvalidInput:
         raise
     except Exception as error:
         kind = WrongType if isinstance(error, TypeError) else InvalidInput
-        trouble = None if labels else _first_trouble("y", targets)
-    raise kind(trouble or f"y cannot be scored; pass one {labels or 'number'} for each row of X")
+    cells = WrongCell if kind is WrongType else BadRecord
+    trouble = None if labels else _first_trouble("y", targets, cells)
+    raise trouble or kind(f"y cannot be scored; pass one {labels or 'number'} for each row of X")
 
 
 def check_labels(targets: Any) -> None:
@@ -93,8 +101,8 @@ def check_labels(targets: Any) -> None:
         check_classification_targets(targets)
         return
     except Exception as error:
-        told = _told(error, None, targets)
-    raise told
+        failed = error
+    raise _told(failed, None, targets)
 
 
 def _as_numbers(targets: npt.NDArray[Any]) -> FloatArray:
@@ -116,10 +124,11 @@ def _told(error: Exception, X: Any, y: Any) -> Exception:
             f"X must be a matrix with a row for each record; got the shape {shape}. Reshape your "
             "data: X.reshape(-1, 1) if there is one column, X.reshape(1, -1) if there is one row"
         )
-    trouble = _first_trouble("X", X) or _first_trouble("y", y)
-    return kind(
-        trouble or f"X or y cannot be used ({type(error).__name__}); pass arrays of numbers"
-    )
+    cells = WrongCell if kind is WrongType else BadRecord
+    trouble = _first_trouble("X", X, cells) or _first_trouble("y", y, cells)
+    if trouble is not None:
+        return trouble
+    return kind(f"X or y cannot be used ({type(error).__name__}); pass arrays of numbers")
 
 
 def as_array(values: Any) -> npt.NDArray[Any]:
@@ -130,6 +139,19 @@ def as_array(values: Any) -> npt.NDArray[Any]:
         return np.asarray(values, dtype=object)
 
 
+def check_scored(X: Any, y: Any) -> int:
+    """Return how many rows are to be scored, or refuse targets that are not one for each."""
+    targets, shape = as_array(y), _shape(X)
+    if targets.ndim != 1 or not len(targets):
+        raise InvalidInput(
+            "y must be an array with a target for each row to score, of at least one row; got the "
+            f"shape {targets.shape}"
+        )
+    if shape and shape[0] != len(targets):
+        raise InvalidInput(f"{shape[0]} rows need {shape[0]} targets; got {len(targets)}")
+    return len(targets)
+
+
 def _shape(X: Any) -> tuple[int, ...]:
     try:
         return tuple(X.shape) if hasattr(X, "shape") else np.asarray(X, dtype=object).shape
@@ -137,7 +159,7 @@ def _shape(X: Any) -> tuple[int, ...]:
         return ()
 
 
-def _first_trouble(name: str, values: Any) -> str | None:
+def _first_trouble(name: str, values: Any, kind: type[BadRecord]) -> BadRecord | None:
     """Return where the first cell that is no finite number stands, and what is wrong with it."""
     if values is None:
         return None
@@ -150,14 +172,24 @@ def _first_trouble(name: str, values: Any) -> str | None:
         if cells.dtype.kind not in "fc":
             cells = np.asarray(values, dtype=object)
         rows, columns = None, None
+    found = first_bad(cells)
+    if found is None:
+        return None
+    place, trouble = found
+    row, *rest = place if rows is None else (rows[place], columns[place])
+    names = names_in(values)
+    column = next((names[c] if names else int(c) for c in rest), None)
+    return kind(f"{name}, ", int(row), f": {trouble}", column=column)
+
+
+def first_bad(cells: npt.NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
+    """Return the place of the first cell that is no finite number, and what is wrong with it."""
+    if not cells.ndim:
+        return None  # no array of records
     for place in _suspects(cells):
         trouble = _trouble(cells[place])
-        if trouble is None:
-            continue
-        row, *rest = place if rows is None else (rows[place], columns[place])
-        names = list(getattr(values, "columns", ()))
-        column = "".join(f", column {repr(str(names[c])) if names else c}" for c in rest)
-        return f"{name}, row {row}{column} (counted from 0): {trouble}"
+        if trouble is not None:
+            return place, trouble
     return None
 
 
@@ -176,15 +208,13 @@ def _trouble(cell: Any) -> str | None:
         return "a missing value (NaN); fill it in first"
     if isinstance(cell, complex | np.complexfloating):
         return "Complex data not supported"
-    if isinstance(cell, str | bytes):
-        try:
-            float(cell)
-        except ValueError:
-            return "text where a number is needed"
-        return None
     try:
         number = float(cell)
+    except OverflowError:
+        return "a number that is too large"
     except Exception:
+        if isinstance(cell, str | bytes):
+            return "text where a number is needed"
         return f"the argument must be a string or a real number, not {kind!r}"
     if np.isnan(number):
         return "NaN, a missing value; fill it in first"
@@ -262,9 +292,20 @@ class TargetRange:
 
 def finite_targets(targets: npt.NDArray[Any]) -> FloatArray:
     """Return targets as doubles, refusing what is no finite number."""
-    if targets.dtype.kind not in "biuf" or not np.all(np.isfinite(targets)):
-        raise InvalidInput("targets must be finite numbers; some are not")
-    return np.asarray(targets, dtype=np.float64)
+    numbers = in_doubles(targets)
+    if numbers is not None and np.all(np.isfinite(numbers)):
+        return numbers
+    other = (0,), f"an array of {targets.dtype.type.__name__}, not of numbers"
+    (row, *_), trouble = first_bad(targets) or other
+    raise BadRecord("targets must be finite numbers: ", row, f" has {trouble}")
+
+
+def in_doubles(values: npt.NDArray[Any]) -> FloatArray | None:
+    """Return values as doubles, also objects and texts that are numbers; None if some are none."""
+    if values.dtype.kind in "biufOUS":
+        with suppress(Exception):  # what NumPy says quotes a value
+            return values.astype(np.float64)
+    return None
 
 
 def known_classes(classes: Any) -> npt.NDArray[Any]:
@@ -331,7 +372,9 @@ def class_numbers(targets: npt.NDArray[Any], classes: npt.NDArray[Any]) -> npt.N
     try:
         numbers = np.array([places.get(label, -1) for label in targets.tolist()], dtype=np.int64)
     except TypeError:
-        raise InvalidInput("y has a target that is no label: lists and dicts are none") from None
+        odd = (i for i, label in enumerate(targets.tolist()) if not isinstance(label, Hashable))
+        asked = "y has a target that is no label: lists and dicts are none; "
+        raise BadRecord(asked, next(odd, 0), " has one") from None
     return _known_numbers(numbers, classes)
 
 
@@ -340,8 +383,8 @@ def _known_numbers(
 ) -> npt.NDArray[np.int64]:
     if np.any(numbers < 0):
         # The label itself stays unsaid: it is data.
-        raise InvalidInput(
-            f"y has a label that is not among classes={classes.tolist()}: row "
-            f"{int(np.argmax(numbers < 0))} (counted from 0)"
+        known = classes.tolist()
+        raise BadRecord(
+            f"y has a label that is not among classes={known}: ", int(np.argmax(numbers < 0))
         )
     return numbers

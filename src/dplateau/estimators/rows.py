@@ -15,6 +15,7 @@ from dplateau.engines.rows import (
     blocks,
     bring_to_bounds,
     by_columns,
+    check_finite,
     row_norms,
     scale_rows,
 )
@@ -78,7 +79,7 @@ class RowMap:
         filled[n:] = 0.0
         bounds = EVERYTHING if self.columns is None else self.columns
         if not bring_to_bounds(features, self.data_norm, bounds, filled):
-            raise InvalidInput("features must be finite numbers; some are not")
+            check_finite(features)
         if self.intercept:
             filled[:n, d] = constant
         return filled

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,11 @@ from sklearn.utils.validation import check_is_fitted
 from dplateau.algorithms import LossGeometry, NoisyGD
 from dplateau.certificates import Certificate, certify
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
-from dplateau.engines.sources import Part, parts_of, reads_once, size_of
+from dplateau.engines.sources import over_parts, parts_of, reads_once, size_of
 from dplateau.errors import InvalidInput, SpendRefused
 from dplateau.estimators.data import names_of, source_of
 from dplateau.estimators.disclosures import SEEDED
-from dplateau.estimators.inputs import as_array, class_numbers, finite_targets
+from dplateau.estimators.inputs import as_array, check_scored, class_numbers, finite_targets
 from dplateau.estimators.models import PrivateClassifier, PrivateLogisticRegression
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray, IntArray
@@ -43,6 +44,8 @@ CONFIDENCE = (-0.9, -0.7, -0.5, 0.0, 0.5, 0.7, 0.9)
 RIGHT_OR_WRONG = (0.0,)
 # Fine bins need noise in the accuracy of no more than this.
 MOST_NOISE = 0.02
+# Calls a function of rows and targets on all rows, some at a time, and yields what it returns.
+OverParts = Callable[[Callable[[Any, Any], Any]], Iterable[Any]]
 # Parts of 1 that squared errors are rounded to: 2^31 of them at once fit in 63 bits.
 ERROR_UNITS = 1 << 32
 MEAN_SQUARED_ERROR = "mean squared error over the squared range"
@@ -242,25 +245,29 @@ class NoisyScore:
         return fine if math.sqrt(right) * noise_std / self.rows <= MOST_NOISE else coarse
 
     def of(
-        self, model: Any, parts: Iterable[Part], paid: Certificate, randomness: Randomness
+        self, model: Any, over: OverParts, paid: Certificate, randomness: Randomness
     ) -> Evaluation:
         """Return the scores of a fitted model on rows, with the noise that was paid for.
 
-        The rows pass by once, in parts (features, targets); how they are cut changes nothing.
+        ``over`` calls what it is given on rows and targets, in parts that pass by once; how they
+        are cut changes nothing.
         """
         std = self.noise_std(paid.run.neighbors, paid.run.group_size)
         if not isinstance(model, PrivateClassifier):
-            sums = [_squared_errors(model, *part) for part in self._whole(parts)]
+            sums = self._whole(over, partial(_squared_errors, model))
             noisy = sum(sums) / ERROR_UNITS + std * float(randomness.laplace(1)[0])
             number = NoisyNumber(noisy / self.rows, std / self.rows)
             return Evaluation(self.epsilon, self.rows, paid, {MEAN_SQUARED_ERROR: number})
         labels = model.classes_
         edges = self.edges(len(labels), std)
         counts = np.zeros((len(labels), len(edges) + 1), dtype=np.int64)
-        for features, targets in self._whole(parts):
+
+        def count(features: Any, targets: Any) -> None:
             truth = class_numbers(as_array(targets), labels)
             bins = np.searchsorted(np.array(edges), _score_of(model, features, truth), side="left")
             np.add.at(counts, (truth, bins), 1)
+
+        self._whole(over, count)
         # Whole numbers: rounding commutes with moving a count by one, and no last bit tells of it.
         noise = np.rint(std * randomness.laplace(counts.size)).astype(np.int64)
         released = Counts(
@@ -273,17 +280,16 @@ class NoisyScore:
         )
         return Evaluation(self.epsilon, self.rows, paid, released.scores, released)
 
-    def _whole(self, parts: Iterable[Part]) -> Iterator[Part]:
-        """Yield the parts, and see that they hold as many rows as the certificate says."""
-        seen = 0
-        for features, targets in parts:
-            seen += len(targets)
-            yield features, targets
+    def _whole(self, over: OverParts, use: Callable[[Any, Any], Any]) -> list[Any]:
+        """Use all parts, and see that they hold as many rows as the certificate says."""
+        used = list(over(lambda features, targets: (len(targets), use(features, targets))))
+        seen = sum(rows for rows, _ in used)
         if seen != self.rows:
             raise InvalidInput(
                 f"{self.rows} held-out rows were counted, and {seen} came: their source was "
                 "changed meanwhile. Nothing was released"
             )
+        return [result for _, result in used]
 
 
 def _score_of(model: PrivateClassifier, features: Any, truth: IntArray) -> FloatArray:
@@ -320,11 +326,11 @@ def _squared_errors(model: Any, features: Any, targets: Any) -> int:
     return int(np.rint(errors * ERROR_UNITS).astype(np.int64).sum())
 
 
-def _rows_in(model: Any, X: Any, y: Any) -> tuple[int, Iterable[Part]]:
+def _rows_in(model: Any, X: Any, y: Any) -> tuple[int, OverParts]:
     """Return how many rows there are, and the rows: whole if they are arrays, else in parts."""
     source = source_of(X, y, anyway=False)
     if source is None:
-        return len(y), [(X, y)]
+        return check_scored(X, y), lambda use: [use(X, y)]
     if reads_once(source):
         raise InvalidInput(
             "a stream can be read once, and the number of its rows has to be known before; pass a "
@@ -338,7 +344,9 @@ def _rows_in(model: Any, X: Any, y: Any) -> tuple[int, Iterable[Part]]:
         )
     n = size_of(source)
     counted = sum(len(targets) for _, targets in parts_of(source)) if n is None else n
-    return counted, parts_of(source)
+    if not counted:
+        raise InvalidInput("there are no rows to score")
+    return counted, partial(over_parts, source)
 
 
 def noisy_score(
@@ -408,7 +416,7 @@ def noisy_score(
             "noisy_score is about the neighbors and the delta of a fit; this model was read from a "
             "file, which has none"
         )
-    rows, parts = _rows_in(model, X, y)
+    rows, over = _rows_in(model, X, y)
     claim = model.plan_.gradients
     classes = isinstance(model, PrivateClassifier)
     asked = NoisyScore(rows, checks.positive("epsilon", epsilon), classes=classes)
@@ -419,7 +427,7 @@ def noisy_score(
         # Names of a source's columns were compared above; its rows come as arrays without names.
         if y is None or isinstance(y, str):
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
-        evaluation = asked.of(model, parts, cost, source)
+        evaluation = asked.of(model, over, cost, source)
     return (
         evaluation
         if source.private

@@ -30,6 +30,7 @@ import numpy.typing as npt
 from scipy.special import expit
 
 from dplateau.algorithms import Domain, LossGeometry
+from dplateau.errors import BadRecord, InvalidInput
 from dplateau.ground import checks
 
 # Scores keep the precision of the features that they came from.
@@ -67,6 +68,14 @@ class Loss(ABC):
     def check_domain(self, domain: Domain | None) -> None:
         """Refuse a domain on which the constants do not hold (most losses need none)."""
         del domain
+
+
+def refuse_others(asked: str, targets: npt.NDArray[Any], fit: npt.NDArray[np.bool_]) -> None:
+    """Refuse targets that are not one per record, or of which some do not fit."""
+    if targets.ndim != 1:
+        raise InvalidInput(asked)
+    if not np.all(fit):
+        raise BadRecord(f"{asked}; ", int(np.argmin(fit)), " has another target")
 
 
 def norm_and_limit(feature_norm: float, clip: float | None) -> tuple[float, float]:

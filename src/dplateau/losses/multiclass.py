@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dplateau.algorithms import LossGeometry
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground import checks
-from dplateau.losses.base import Loss, Scores, norm_and_limit
+from dplateau.losses.base import Loss, Scores, norm_and_limit, refuse_others
 from dplateau.losses.scalar import Classifier
 
 
@@ -28,12 +28,13 @@ class ClassLoss(Loss):
 
     def check_targets(self, targets: npt.NDArray[Any]) -> None:
         """Refuse targets that are not class numbers."""
-        whole = targets.ndim == 1 and targets.dtype.kind in "iu"
-        if not whole or not np.all((targets >= 0) & (targets < self.n_classes)):
-            raise InvalidInput(
-                f"{type(self).__name__} takes one integer target per record, "
-                f"from 0 to {self.n_classes - 1}"
-            )
+        asked = (
+            f"{type(self).__name__} takes one integer target per record, "
+            f"from 0 to {self.n_classes - 1}"
+        )
+        if targets.dtype.kind not in "iu":
+            raise InvalidInput(asked)
+        refuse_others(asked, targets, (targets >= 0) & (targets < self.n_classes))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from dplateau.algorithms import Ball, Domain, Holder, LossGeometry
 from dplateau.errors import InvalidInput
 from dplateau.ground import checks
-from dplateau.losses.base import LOGISTIC, Link, Loss, Scores, norm_and_limit
+from dplateau.losses.base import LOGISTIC, Link, Loss, Scores, norm_and_limit, refuse_others
 
 
 class ScalarLoss(Loss):
@@ -57,11 +57,8 @@ class Classifier(ScalarLoss):
 
     def check_targets(self, targets: npt.NDArray[Any]) -> None:
         """Refuse targets other than -1 and 1."""
-        if targets.ndim != 1 or not np.all((targets == 1) | (targets == -1)):
-            raise InvalidInput(
-                f"{type(self).__name__} takes one target per record, each -1 or 1; "
-                "encode the two classes so"
-            )
+        asked = f"{type(self).__name__} takes one target per record, each -1 or 1: encode them so"
+        refuse_others(asked, targets, (targets == 1) | (targets == -1))
 
 
 class Regressor(ScalarLoss):
@@ -69,9 +66,10 @@ class Regressor(ScalarLoss):
 
     def check_targets(self, targets: npt.NDArray[Any]) -> None:
         """Refuse targets that are not finite numbers."""
-        real = targets.ndim == 1 and targets.dtype.kind in "iuf"
-        if not real or not np.all(np.isfinite(targets)):
-            raise InvalidInput(f"{type(self).__name__} takes one finite number per record")
+        asked = f"{type(self).__name__} takes one finite number per record"
+        if targets.dtype.kind not in "iuf":
+            raise InvalidInput(asked)
+        refuse_others(asked, targets, np.isfinite(targets))
 
 
 class LinkedLoss(ScalarLoss):

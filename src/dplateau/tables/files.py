@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from dplateau.engines.arrow import SUFFIXES, arrow_schema
 from dplateau.engines.randomness import Coins
 from dplateau.engines.sources import Part, size_of
 from dplateau.errors import InvalidInput
+from dplateau.ground.types import IntArray
 from dplateau.tables.schema import CellKind, Schema
 from dplateau.tables.table import Table, arrow_table, encode_features, encode_target, read_table
 
@@ -73,14 +74,22 @@ class TableFiles:
 
 @dataclass(frozen=True)
 class Encoding:
-    """Turns some rows into features and targets, as a whole table would be."""
+    """Turns some rows into features and targets, as a whole table would be.
+
+    ``places`` says where those rows stand in the files, one after the other.
+    """
 
     schema: Schema
     path: str
+    places: IntArray | None = None
+
+    def at(self, places: IntArray) -> Encoding:
+        """Return the same for rows that stand at these places."""
+        return replace(self, places=places)
 
     def __call__(self, batch: Any) -> Part:
         """Return one row of features and a target for each row."""
-        table = arrow_table(batch, f"{self.path} (rows counted among those read together)")
+        table = replace(arrow_table(batch, self.path), places=self.places)
         return encode_features(table, self.schema), encode_target(table, self.schema)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property, partial
@@ -21,7 +21,7 @@ from dplateau.certificates import Certificate, Composition, compose
 from dplateau.certificates.composition import Part, Records
 from dplateau.engines import Randomness, SecureRandomness, SeededRandomness
 from dplateau.engines.randomness import coins_for
-from dplateau.engines.sources import parts_of
+from dplateau.engines.sources import over_parts
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning
 from dplateau.ground import checks
 from dplateau.ground.files import write_whole
@@ -35,7 +35,7 @@ from dplateau.tables.table import Table, encode_features, encode_target
 
 # scikit-learn loads when a model is trained.
 if TYPE_CHECKING:
-    from dplateau.estimators.scoring import Counts, Evaluation, NoisyScore
+    from dplateau.estimators.scoring import Counts, Evaluation, NoisyScore, OverParts
 
 MODEL, CERTIFICATE, REPORT, PAGE = FILES = (
     "model.json",
@@ -326,7 +326,7 @@ def fit_table(
     if test is not None and score is not None:
         cost = priced(score, estimator.plan_.gradients)
         source = _randomness(seed, safe_noise)
-        evaluation = score.of(released.estimator, _parts(test, schema), cost, source)
+        evaluation = score.of(released.estimator, _over_parts(test, schema), cost, source)
     return TableRelease(
         released,
         estimator.certificate_,
@@ -444,11 +444,12 @@ def _randomness(seed: int | None, safe_noise: bool) -> Randomness:
     return SeededRandomness(seed, safe_noise=safe_noise)
 
 
-def _parts(table: Table | TableFiles, schema: Schema) -> Iterable[tuple[Any, Any]]:
-    """Return encoded rows and targets: all of them, or a part at a time."""
+def _over_parts(table: Table | TableFiles, schema: Schema) -> OverParts:
+    """Return what goes over encoded rows and targets: all of them, or a part at a time."""
     if isinstance(table, TableFiles):
-        return parts_of(table.source(schema))
-    return [(encode_features(table, schema), encode_target(table, schema))]
+        return partial(over_parts, table.source(schema))
+    rows, targets = encode_features(table, schema), encode_target(table, schema)
+    return lambda use: [use(rows, targets)]
 
 
 def together(model: Part, score: Certificate) -> Composition:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dplateau.engines.randomness import Coins
 from dplateau.errors import InvalidInput, MissingExtra
 from dplateau.ground.shown import counted
-from dplateau.ground.types import BoolArray, FloatArray
+from dplateau.ground.types import BoolArray, FloatArray, IntArray
 from dplateau.tables.schema import (
     INDICATOR,
     ZERO,
@@ -77,7 +77,8 @@ class Cells:
         if self.kind == "boolean":
             return "true" if value else "false"
         if self.kind == "date":
-            return date.fromordinal(_EPOCH + int(np.floor(value))).isoformat()
+            # Years beyond those of Python's calendar too: files hold whatever was computed.
+            return str(np.datetime64(int(np.floor(value)), "D"))
         # 1.0 and 1 are the same category.
         whole = abs(value) < 1e15 and value == int(value)
         return str(int(value)) if whole else repr(value)
@@ -85,10 +86,14 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns by name, and where they come from."""
+    """Columns by name, and where they come from.
+
+    ``places`` holds where each row stands in the whole file, if that is not its place here.
+    """
 
     columns: Mapping[str, Cells]
     path: str
+    places: IntArray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -102,7 +107,8 @@ class Table:
     def part(self, rows: npt.NDArray[Any]) -> Table:
         """Return some of the rows."""
         columns = {name: Cells(one.kind, one.values[rows]) for name, one in self.columns.items()}
-        return Table(columns, self.path)
+        places = np.arange(self.n_rows) if self.places is None else self.places
+        return Table(columns, self.path, places[rows])
 
     def split(self, coins: Coins) -> tuple[Table, Table]:
         """Return the rows that stay, and those whose coin holds them out."""
@@ -592,7 +598,8 @@ def _first(table: Table, name: str, bad: BoolArray) -> str:
 
 
 def _place(table: Table, name: str, row: int) -> str:
-    return f"{table.path}: row {row + 1} of column {name!r}"
+    place = row if table.places is None else int(table.places[row])
+    return f"{table.path}: row {place + 1} of column {name!r}"
 
 
 def encode_target(table: Table, schema: Schema) -> npt.NDArray[Any]:
