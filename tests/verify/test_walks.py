@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import mpmath
 import pytest
 
 from dplateau.verify.walks import (
@@ -12,6 +13,7 @@ from dplateau.verify.walks import (
     Program,
     ShiftBlocks,
     Stretch,
+    _Walk,
     absorbed_squares,
     forward_distance,
 )
@@ -60,3 +62,33 @@ def test_walks_in_closed_form_are_the_walks_step_by_step(seed: int) -> None:
     assert left == pytest.approx(leftover, rel=1e-8, abs=1e-8)
     # Rounding is charged, never left out.
     assert total * (1 - 1e-10) <= squares <= total * (1 + 1e-8) + 1e-12
+
+
+def test_closed_forms_charge_what_they_round() -> None:
+    """Against a hundred digits: powers of hundreds of e-folds, and shifts that fall as distances.
+
+    Shifts that absorb nearly all are drawn, since they leave rounding and little else.
+    """
+    rng = random.Random(1)
+    mp = mpmath.mp.clone()
+    mp.dps = 100
+    looked_at = 0
+    for _ in range(3000):
+        n, c = int(10 ** rng.uniform(1.5, 4)), 1 - 10 ** rng.uniform(-6, -0.4)
+        near = c * (1 + rng.uniform(-1, 1) * 10 ** rng.uniform(-12, -2))
+        ratio, u = rng.choice([c, 1.0, near]), 10 ** rng.uniform(-3, 3)
+        if n * math.log(c) < -300:
+            continue
+        power = mp.mpf(c) ** n
+        gap = mp.mpf(ratio) - c
+        worth = (mp.mpf(ratio) ** n - power) / gap if gap else n * power / c
+        first = float(power * u / worth) * rng.uniform(0.9, 1)
+        walk = _Walk(math.inf, u)
+        if not walk._in_closed_form(Stretch(n, Modulus(c), 0.0, 1.0), first, ratio):
+            continue
+        exact = max(0, power * u - first * worth)
+        charged = math.sqrt(walk.slips[0])
+        if charged > 1e-140:  # its square is a double
+            assert abs(exact - walk.u) <= charged
+            looked_at += 1
+    assert looked_at > 1500

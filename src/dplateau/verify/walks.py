@@ -36,6 +36,8 @@ _MOST_SINGLE_STEPS = 10**7
 _MOST_PIECES = 5 * 10**5
 # More than a step, and than a closed form, can lose of the distances in it; and than sums can.
 _OF_STEP, _OF_FORM, _OF_SUMS = 5e-16, 5e-15, 1e-12
+# What is left of a power is rounded as often as its logarithm is long, up to where nothing is left.
+_LONGEST_LOG = 750.0
 # Where a modulus jumps, plans may be out by this much and still absorb all: the roundings of some
 # thousand steps taken in another way would else be a large distance at the end.
 _LARGER = 1e-10
@@ -216,7 +218,7 @@ def _drifted(program: Program, step: int, start: float) -> tuple[float, float]:
         count = min(stretch.count, step - done)
         walk.drift(replace(stretch, count=count))
         done += count
-    return walk.u, _OF_SUMS + _OF_STEP * walk.singles
+    return walk.u, _OF_SUMS + _OF_STEP * walk.singles + walk.rounded
 
 
 def absorbed_squares(
@@ -292,7 +294,7 @@ class _Walk:
     """A distance on its way, what its shifts cost, and what its roundings cost."""
 
     def __init__(self, diameter: float, start: float) -> None:
-        self.diameter, self.u, self.singles = diameter, start, 0
+        self.diameter, self.u, self.singles, self.rounded = diameter, start, 0, 0.0
         self.squares: list[float] = []
         self.slips: list[float] = []
 
@@ -318,6 +320,8 @@ class _Walk:
     def drift(self, stretch: Stretch) -> None:
         """Take steps without shifts."""
         c, jump, n = stretch.modulus.slope, stretch.modulus.jump, stretch.count
+        if c > 0:
+            self.rounded += _OF_STEP * (2 + min(n * abs(math.log(c)), _LONGEST_LOG))
         if jump > 0 and stretch.reach == 0 and 0 < c < 1 and self.u > 0:
             # u^2 <- c^2 u^2 + h: towards the fixed point from either side.
             fixed = jump / -math.expm1(2 * math.log(c))
@@ -366,8 +370,14 @@ class _Walk:
             arrived = np.exp(steps * log_c) * self.u + stretch.reach * sums
             absorbed: FloatArray = first * np.exp((steps - 1) * front) * rest
             path = arrived - absorbed
+            # A power loses its exponent's roundings, and so does the gap between two logarithms.
+            most = 1 / gap if gap else math.inf
+            blurred = max(abs(log_c), abs(log_ratio)) * np.minimum(steps / 2, most)
+            of_absorbed = 1 + blurred + max(0.0, -front) * steps
+            of_start = abs(log_c) * steps * np.exp(steps * log_c) * self.u
+            lost = arrived + of_start + of_absorbed * absorbed
         growth = max(0.0, front * stretch.count)
-        slip = _OF_FORM * (1 + growth) * float(np.max(arrived + absorbed))
+        slip = _OF_FORM * (1 + growth) * float(np.max(lost))
         if not falls and not (path.min() >= -slip and path.max() <= self.diameter * (1 + 1e-9)):
             return False
         if not math.isfinite(slip):
