@@ -11,7 +11,8 @@ import pytest
 from dplateau import certify
 from dplateau.algorithms import NoisyGD
 from dplateau.engines import SeededRandomness, scale_rows
-from dplateau.engines.moments import BITS, moments_run, noisy_moments
+from dplateau.engines.moments import BITS, MOST_ROWS, moments_run, noisy_moments
+from dplateau.engines.rows import NORM_ROOM
 from dplateau.errors import InvalidInput
 
 NORM = 1.25
@@ -92,6 +93,15 @@ def test_a_longer_row_is_refused():
     rows[3, 1] = np.nan
     with pytest.raises(InvalidInput, match="must be finite numbers; row 3, column 1"):
         bare(rows)
+
+
+def test_more_rows_than_whole_numbers_hold_are_refused():
+    """The longest rows have 2^BITS units, but for what checks of norms let pass."""
+    assert np.iinfo(np.int64).max > (2**BITS * (1 + NORM_ROOM)) ** 2 * MOST_ROWS
+    with pytest.raises(InvalidInput, match="at most 2,000,000,000 rows; got n = 2,000,000,001"):
+        noisy_moments(
+            described(MOST_ROWS + 1), np.zeros((1, 2)), feature_norm=NORM, randomness=NoNoise(0)
+        )
 
 
 def test_another_description_is_refused():

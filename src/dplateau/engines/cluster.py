@@ -45,7 +45,7 @@ import numpy as np
 
 from dplateau.algorithms import Cyclic, FixedSize, FullBatch, OnePass, Poisson, Run, refuse_batches
 from dplateau.engines import records as local
-from dplateau.engines.moments import with_noise
+from dplateau.engines.moments import check_sum_of_squares, with_noise
 from dplateau.engines.randomness import Randomness
 from dplateau.engines.records import ALL, Records, Sum, Terms
 from dplateau.engines.shards import (
@@ -344,6 +344,7 @@ def cluster_moments(
     run: Run, source: Source, *, feature_norm: float, randomness: Randomness, engine: Ray
 ) -> FloatArray:
     """Return noisy second moments as :func:`dplateau.engines.moments.noisy_moments` does."""
+    check_sum_of_squares(run.n)
     shards = shards_of(source)
     _check_count(source, shards, run.n)
     _, (row, _) = opened(source)

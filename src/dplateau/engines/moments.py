@@ -33,6 +33,8 @@ from dplateau.ground.types import FloatArray, IntArray
 # Entries of a row have so many bits, so that products have twice as many.
 BITS = 16
 ROWS_IN_DOUBLES = 1 << (53 - 2 * BITS)
+# Of more rows (2^31, but for a rounding) the sum of squares may be no whole number of 64 bits.
+MOST_ROWS = 2 * 10**9
 
 
 def moments_run(
@@ -68,8 +70,10 @@ def noisy_moments(
     Raises
     ------
     InvalidInput
-        If the run does not describe this release, or a row is longer than ``feature_norm``.
+        If the run does not describe this release, a row is longer than ``feature_norm``, or there
+        are more than ``MOST_ROWS``.
     """
+    check_sum_of_squares(run.n)
     if isinstance(rows, np.ndarray):
         check_features(rows)
         _check_describes(run, len(rows), feature_norm)
@@ -78,6 +82,15 @@ def noisy_moments(
         _check_describes(run, run.n, feature_norm)
         total = _units_of_source(rows, run.n, feature_norm)
     return with_noise(run, total, feature_norm=feature_norm, randomness=randomness)
+
+
+def check_sum_of_squares(n: int) -> None:
+    """Refuse more rows than are added up without overflow."""
+    if n > MOST_ROWS:
+        raise InvalidInput(
+            f"second moments are added up exactly for at most {MOST_ROWS:,} rows; got n = {n:,}: "
+            "whitening='never' does without these"
+        )
 
 
 def with_noise(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates import Certificate, certify
-from dplateau.engines.moments import moments_run
+from dplateau.engines.moments import MOST_ROWS, moments_run
 from dplateau.engines.ranges import ROUNDS, ranges_run
 from dplateau.losses import ClassWeighted, Logistic, Loss, OneVersusRest, SmoothedHinge, Softmax
 from dplateau.numerics.normal import gaussian_epsilon, gaussian_mu
@@ -120,7 +120,7 @@ def rounds_worthwhile(task: Task) -> int:
     # ones are whitened.
     p = task.width
     few = task.n < min(FEWEST_RECORDS, RECORDS_FOR_EACH * p)
-    if few or task.most_passes < max(FEWEST_PASSES, min(FEW_PASSES, p)):
+    if few or task.n > MOST_ROWS or task.most_passes < max(FEWEST_PASSES, min(FEW_PASSES, p)):
         return 0
     noise = math.sqrt(2 * p) * task.factor / (task.n * task.mu * math.sqrt(SHARE))
     each = MOST_NOISE_EACH_FOR_CLASSES if tells_classes(task.model.loss) else MOST_NOISE_EACH
