@@ -351,7 +351,7 @@ def test_text_that_is_no_composition() -> None:
     for text, reason in (
         ("{", "the text is no JSON"),
         ("[]", "lacks 'kind'"),
-        (FULL.to_json(), "lacks 'kind'"),
+        (FULL.to_json(), "not a composition: it says that it is 'dplateau/certificate'"),
         (json.dumps({"kind": "dplateau/composition", "format": 9}), "of format 9; dplateau"),
     ):
         with pytest.raises(InvalidInput, match=reason):

@@ -93,6 +93,8 @@ def test_a_table_becomes_a_private_model(
     assert stated in (out / "report.html").read_text()
     assert run("verify", out / "certificate.json") == 0
     assert "model.json: the one that the claim is about" in capsys.readouterr().out
+    assert run("verify", out / "model.json") == 2
+    assert "it is a model, and its claim is in certificate.json" in capsys.readouterr().err
     (out / "model.json").write_bytes(model + b" ")
     assert run("verify", out / "certificate.json", "--json") == 1
     verdict = json.loads(capsys.readouterr().out)
@@ -610,6 +612,8 @@ def test_a_ledger_pays_for_the_model_and_its_score_or_refuses(
     assert not (tmp_path / "second").exists()
     first, refused = Ledger(book).statement().entries
     assert (first.status, refused.status) == ("spent", "refused")
+    names = [f"{folder} (PrivateLogisticRegression)" for folder in ("first", "second")]
+    assert [first.name, refused.name] == names
     assert "2 parts by worst part" in first.what
     found = json.loads((tmp_path / "first" / "certificate.json").read_text())
     assert Composition.from_dict(found).claimed_epsilon <= 1.0

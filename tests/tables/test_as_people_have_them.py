@@ -142,7 +142,7 @@ def test_decimal_commas_and_separators_can_be_said(tmp_path: Path) -> None:
     table = read_table(path, separator=";", decimal=",")
     assert list(table.columns) == ["a,b", "c"]
     assert table.cells("c").values.tolist() == [2.25]
-    with pytest.raises(InvalidInput, match="one character"):
+    with pytest.raises(InvalidInput, match="separator must be one ASCII character"):
         read_table(path, separator=";;")
 
 

@@ -44,7 +44,12 @@ def claim_in(file: Path) -> dict[str, Any]:
     try:
         return read_certificate(text)
     except InvalidInput as refused:
-        raise InvalidInput(f"{file}: {refused}") from None
+        from dplateau.tables.model import FORMAT
+        from dplateau.tables.release import CERTIFICATE
+
+        beside = f"; it is a model, and its claim is in {CERTIFICATE} beside it"
+        hint = beside if f'"{FORMAT}"' in text[:100] else ""
+        raise InvalidInput(f"{file}: {refused}{hint}") from None
 
 
 def paper_in(file: Path) -> Certificate | Composition | MixingCertificate:

@@ -281,7 +281,8 @@ def train_command(
         None if path is None else read_table(path, separator=separator, decimal=decimal)
         for path in (public_test, public_validation)
     )
-    with nullcontext() if ledger is None else Ledger(ledger):
+    # The ledger names the folder, beside whose model the certificate lies.
+    with nullcontext() if ledger is None else Ledger(ledger, name=output.resolve().name):
         release = fit_table(
             table,
             known,

@@ -88,7 +88,8 @@ class Ledger:
     when it was made, also if every release is chosen after seeing all earlier ones. Inside
     ``with Ledger(path):`` every fit of this process, and of processes that it starts there,
     reserves its cost before it trains, and settles it afterwards; a fit that crashes stays
-    reserved, which counts as spent. Inside the blocks of several ledgers all of them pay.
+    reserved, which counts as spent. Inside the blocks of several ledgers all of them pay. ``name``
+    says in the ledger what the fits of a block are for.
 
     >>> import tempfile
     >>> from dplateau import foreign
@@ -100,8 +101,9 @@ class Ledger:
     ('spent', 0.92)
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
         self._book = Book(Path(path))
+        self._name = name
 
     @property
     def path(self) -> Path:
@@ -330,8 +332,10 @@ def ledgers_in_force() -> tuple[Ledger, ...]:
 
     All of them pay: each promises to hold what is released inside its block.
     """
-    every = [*map(Ledger, heirs.told()), *_IN_FORCE][::-1]
-    return tuple({ledger._book.place.resolve(): ledger for ledger in every}.values())
+    found: dict[Path, Ledger] = {}
+    for ledger in [*map(Ledger, heirs.told()), *_IN_FORCE][::-1]:
+        found.setdefault(ledger._book.place.resolve(), ledger)
+    return tuple(found.values())
 
 
 def ledger_in_force() -> Ledger | None:
@@ -353,7 +357,8 @@ def paid_for(part: Part, *, name: str) -> Iterator[None]:
     ledgers = ledgers_in_force()
     together = _RELEASED_WITH.get()
     whole = together(part) if ledgers and together is not None else part
-    numbers = [ledger.reserve(whole, name=name) for ledger in ledgers]
+    names = [name if ledger._name is None else f"{ledger._name} ({name})" for ledger in ledgers]
+    numbers = [book.reserve(whole, name=of) for book, of in zip(ledgers, names, strict=True)]
     yield
     for ledger, number in zip(ledgers, numbers, strict=True):
         ledger.settle(number)
