@@ -233,6 +233,23 @@ def test_pure_budgets_add_up_epsilons(tmp_path: Path) -> None:
         Ledger.create(tmp_path / "c.ledger", epsilon=1.0, delta=0.0, filter="gdp")
 
 
+def test_pure_releases_stay_pure_together_and_in_a_plan(tmp_path: Path) -> None:
+    run = NoisyGD(
+        n=50, steps=3, noise_multiplier=30.0, noise_kind="laplace", dimension=1, release="all"
+    )
+    one = certify(run, 0.0)
+    together = compose([one] * 2, 0.0)
+    planned = Ledger.create(tmp_path / "a.ledger", epsilon=1.0, delta=0.0, planned=[one])
+    assert planned.statement().amount_left == pytest.approx(1 - one.claimed_epsilon, rel=1e-6)
+    for part in (one, together, together):
+        planned.spend(part)
+    spent = 5 * one.claimed_epsilon
+    assert planned.statement().amount_left == pytest.approx(1 - spent, rel=1e-5)
+    assert planned.statement().amount_left <= 1 - 5 * one.curve.epsilon(0.0)
+    with pytest.raises(SpendRefused):
+        planned.spend(compose([one, gaussian(0.1)], 1e-5))
+
+
 @pytest.mark.parametrize(
     ("stated", "message"),
     [

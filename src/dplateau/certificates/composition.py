@@ -13,6 +13,7 @@ import numpy as np
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption
 from dplateau.certificates.certificate import Certificate, Claimed, claim_fields
 from dplateau.curves import (
+    WIDEST_EPSILON,
     BasicCompositionCurve,
     GaussianCurve,
     LossCurve,
@@ -148,7 +149,12 @@ def foreign(
     if epsilon is None or delta is None:
         raise InvalidInput("foreign needs both epsilon and delta (delta = 0 for pure epsilon)")
     level = checks.level("delta", delta)
-    row = np.array([checks.nonnegative("epsilon", epsilon)]), np.array([level])
+    stated = checks.nonnegative("epsilon", epsilon)
+    if stated > WIDEST_EPSILON:
+        raise InvalidInput(
+            f"epsilon = {epsilon:g} protects nobody; a declared one is at most {WIDEST_EPSILON:g}"
+        )
+    row = np.array([stated]), np.array([level])
     return ForeignPart(name, relation, unit, TabulatedCurve(TablePair.hull(*row)))
 
 
