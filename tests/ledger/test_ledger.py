@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from dplateau import (
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates.certificate import Claim
 from dplateau.certificates.composition import Part
+from dplateau.ground.files import forget_written, written_so_far
 from dplateau.ledger import ledger_in_force, paid_for, released_with
 from dplateau.numerics.normal import gaussian_mu
 
@@ -270,6 +272,27 @@ def test_settings_that_make_no_sense_are_refused(
     with pytest.raises(InvalidInput, match=message):
         Ledger.create(tmp_path / "a.ledger", **{"epsilon": 1.0, "delta": 1e-5, **stated})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_spend_that_is_interrupted_at_the_disk_is_said_to_be_written(
+    book: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python hears Ctrl-C when the commit has returned: the spend is on record by then."""
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
+            done = super().execute(sql, *values)
+            if sql == "COMMIT":
+                raise KeyboardInterrupt
+            return done
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", partial(connect, factory=Interrupted))
+    forget_written()
+    with pytest.raises(KeyboardInterrupt):
+        book.spend(gaussian(0.1))
+    assert statuses(book) == ["spent"]
+    assert written_so_far() == (str(book.path),)
 
 
 def test_a_ledger_is_never_written_anew(book: Ledger) -> None:

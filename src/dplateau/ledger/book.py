@@ -164,8 +164,12 @@ class Book:
                 if connection.in_transaction:  # a full disk may have ended it
                     connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
-            note_written(self.path)
+            try:
+                connection.execute("COMMIT")
+            finally:
+                # Ctrl-C while the disk is awaited is heard once all is written.
+                if not connection.in_transaction:
+                    note_written(self.path)
 
     @contextmanager
     def _opened(self, *, reading: bool = False) -> Iterator[sqlite3.Connection]:
