@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 import subprocess
@@ -17,11 +18,13 @@ import pytest
 
 from dplateau import (
     Certificate,
+    Composition,
     InvalidInput,
     Ledger,
     LossGeometry,
     NoisyGD,
     NoisySGD,
+    NotApplicable,
     SpendRefused,
     certify,
     compose,
@@ -33,6 +36,7 @@ from dplateau.certificates.composition import Part
 from dplateau.ground.files import forget_written, written_so_far
 from dplateau.ledger import ledger_in_force, paid_for, released_with
 from dplateau.numerics.normal import gaussian_mu
+from forging import forged
 
 
 def gaussian(mu: float, *, neighbors: str = "add_remove", group_size: int = 1) -> Certificate:
@@ -204,6 +208,24 @@ def test_compositions_and_declared_parts_are_paid_for(book: Ledger) -> None:
     words = [entry.what for entry in book.statement().entries]
     assert words[0].startswith("(0.")
     assert words[1] == "(0.1, 1e-08)-DP (declared)"
+
+
+@pytest.mark.parametrize("bound", ["gdp_composition", "rdp_composition"])
+def test_a_file_that_states_more_releases_than_memory_holds_is_refused(
+    book: Ledger, bound: str
+) -> None:
+    """They were listed one by one before anything was verified: eight gigabytes, minutes."""
+    one = certify(gaussian(0.1).run, 1e-5, bounds=[bound_named(bound)])
+    found = json.loads(compose([one] * 2, 1e-5).to_json())
+    parts = [{**part, "count": 10**12} for part in found["content"]["parts"]]
+    many = Composition.from_dict(forged(found, parts=parts))
+    with pytest.raises(SpendRefused, match=r"not verified \(1000000000000 parts\)"):
+        book.spend(many)
+    entry = book.statement().entries[0]
+    assert (entry.name, entry.status) == ("1000000000000 parts", "refused")
+    if bound == "rdp_composition":
+        with pytest.raises(NotApplicable, match="too many to be added up one by one"):
+            _ = many.curve
 
 
 def test_what_is_reserved_counts_until_it_is_settled_and_after(book: Ledger) -> None:
