@@ -433,6 +433,8 @@ def test_foreign_parts_state_one_thing() -> None:
         foreign(neighbors="replace", mu=1.0, epsilon=1.0, delta=0.0)
     with pytest.raises(InvalidInput, match="needs both epsilon and delta"):
         foreign(neighbors="replace", epsilon=1.0)
+    with pytest.raises(InvalidInput, match=r"epsilon = 3333 protects nobody; .* at most 700"):
+        foreign(epsilon=3333.0, delta=0.0, neighbors="replace")
     with pytest.raises(InvalidInput, match="neighbors must be one of"):
         foreign(neighbors="swap", mu=1.0)
     with pytest.raises(InvalidInput, match="must be a PrivacyLossDistribution"):

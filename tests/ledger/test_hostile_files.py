@@ -160,6 +160,27 @@ def test_names_that_share_a_file_are_refused(
     assert len(Ledger(path).statement().entries) == 5
 
 
+def test_a_log_that_a_removed_ledger_left_is_no_part_of_a_new_one(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new ledger took the log of an old one in, with its rows and its larger budget."""
+    with closing(sqlite3.connect(path)) as reader:  # somebody reads: the log stays where it is
+        reader.execute("SELECT COUNT(*) FROM entries").fetchone()
+        Ledger(path).spend(foreign(mu=0.1, neighbors="add_remove"))
+        log = path.with_name(f"{path.name}-wal")
+        kept = log.read_bytes()
+    path.unlink()
+    log.write_bytes(kept)
+    message = rf"{log.name} lies beside it and belongs to an older ledger"
+    with pytest.raises(InvalidInput, match=message):
+        Ledger.create(path, epsilon=1.0, delta=1e-6)
+    assert verdict(["ledger", "init", str(path), "--epsilon", "1", "--delta", "0"], capsys) == 2
+    assert not path.exists()
+    log.unlink()
+    made = Ledger.create(path, epsilon=1.0, delta=1e-6).statement()
+    assert made.settings.budget.epsilon == 1.0
+
+
 def test_paths_that_are_none_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name in ("x" * 300, "a\0b", "none/a", "file/a"):

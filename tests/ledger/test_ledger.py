@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 import subprocess
@@ -10,17 +11,20 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from dplateau import (
     Certificate,
+    Composition,
     InvalidInput,
     Ledger,
     LossGeometry,
     NoisyGD,
     NoisySGD,
+    NotApplicable,
     SpendRefused,
     certify,
     compose,
@@ -29,8 +33,10 @@ from dplateau import (
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates.certificate import Claim
 from dplateau.certificates.composition import Part
+from dplateau.ground.files import forget_written, written_so_far
 from dplateau.ledger import ledger_in_force, paid_for, released_with
 from dplateau.numerics.normal import gaussian_mu
+from forging import forged
 
 
 def gaussian(mu: float, *, neighbors: str = "add_remove", group_size: int = 1) -> Certificate:
@@ -204,6 +210,24 @@ def test_compositions_and_declared_parts_are_paid_for(book: Ledger) -> None:
     assert words[1] == "(0.1, 1e-08)-DP (declared)"
 
 
+@pytest.mark.parametrize("bound", ["gdp_composition", "rdp_composition"])
+def test_a_file_that_states_more_releases_than_memory_holds_is_refused(
+    book: Ledger, bound: str
+) -> None:
+    """They were listed one by one before anything was verified: eight gigabytes, minutes."""
+    one = certify(gaussian(0.1).run, 1e-5, bounds=[bound_named(bound)])
+    found = json.loads(compose([one] * 2, 1e-5).to_json())
+    parts = [{**part, "count": 10**12} for part in found["content"]["parts"]]
+    many = Composition.from_dict(forged(found, parts=parts))
+    with pytest.raises(SpendRefused, match=r"not verified \(1000000000000 parts\)"):
+        book.spend(many)
+    entry = book.statement().entries[0]
+    assert (entry.name, entry.status) == ("1000000000000 parts", "refused")
+    if bound == "rdp_composition":
+        with pytest.raises(NotApplicable, match="too many to be added up one by one"):
+            _ = many.curve
+
+
 def test_what_is_reserved_counts_until_it_is_settled_and_after(book: Ledger) -> None:
     number = book.reserve(gaussian(0.3), name="a fit")
     left = book.statement().left
@@ -233,6 +257,23 @@ def test_pure_budgets_add_up_epsilons(tmp_path: Path) -> None:
         Ledger.create(tmp_path / "c.ledger", epsilon=1.0, delta=0.0, filter="gdp")
 
 
+def test_pure_releases_stay_pure_together_and_in_a_plan(tmp_path: Path) -> None:
+    run = NoisyGD(
+        n=50, steps=3, noise_multiplier=30.0, noise_kind="laplace", dimension=1, release="all"
+    )
+    one = certify(run, 0.0)
+    together = compose([one] * 2, 0.0)
+    planned = Ledger.create(tmp_path / "a.ledger", epsilon=1.0, delta=0.0, planned=[one])
+    assert planned.statement().amount_left == pytest.approx(1 - one.claimed_epsilon, rel=1e-6)
+    for part in (one, together, together):
+        planned.spend(part)
+    spent = 5 * one.claimed_epsilon
+    assert planned.statement().amount_left == pytest.approx(1 - spent, rel=1e-5)
+    assert planned.statement().amount_left <= 1 - 5 * one.curve.epsilon(0.0)
+    with pytest.raises(SpendRefused):
+        planned.spend(compose([one, gaussian(0.1)], 1e-5))
+
+
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
@@ -253,6 +294,27 @@ def test_settings_that_make_no_sense_are_refused(
     with pytest.raises(InvalidInput, match=message):
         Ledger.create(tmp_path / "a.ledger", **{"epsilon": 1.0, "delta": 1e-5, **stated})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_spend_that_is_interrupted_at_the_disk_is_said_to_be_written(
+    book: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python hears Ctrl-C when the commit has returned: the spend is on record by then."""
+
+    class Interrupted(sqlite3.Connection):
+        def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
+            done = super().execute(sql, *values)
+            if sql == "COMMIT":
+                raise KeyboardInterrupt
+            return done
+
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", partial(connect, factory=Interrupted))
+    forget_written()
+    with pytest.raises(KeyboardInterrupt):
+        book.spend(gaussian(0.1))
+    assert statuses(book) == ["spent"]
+    assert written_so_far() == (str(book.path),)
 
 
 def test_a_ledger_is_never_written_anew(book: Ledger) -> None:

@@ -36,6 +36,15 @@ def test_every_bound_is_forged() -> None:
     assert set(ONE_OF_EACH) == {bound.name for bound in BOUNDS if bound.sound}
 
 
+def test_a_forgery_that_overflows_has_a_verdict_without_warnings() -> None:
+    run = NoisySGD(n=6000, batch_size=60, steps=40, noise_multiplier=2.0, release="all")
+    found = json.loads(certify(run, 1e-5).to_json())
+    loud = {**found["content"]["run"], "noise_multiplier": 1e-3}
+    verdict = verify(forged(found, run=loud, claimed_epsilon=1e6))
+    assert not verdict.ok
+    assert verdict.checks[-1].name == "epsilon is proved"
+
+
 def test_groups_are_forged() -> None:
     assert {run for run, _ in CERTIFICATES} >= set(forge_papers.GROUPS)
 

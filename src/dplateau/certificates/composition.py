@@ -13,6 +13,7 @@ import numpy as np
 from dplateau.bounds.base import COMPOSED_MARGIN, Assumption
 from dplateau.certificates.certificate import Certificate, Claimed, claim_fields
 from dplateau.curves import (
+    WIDEST_EPSILON,
     BasicCompositionCurve,
     GaussianCurve,
     LossCurve,
@@ -38,6 +39,8 @@ NEIGHBORS = ("add_remove", "replace")
 _TABLE_DELTA, _SUMS = 1e-9, 1e-9
 # Room for a second derivation of numbers that have closed forms on both sides.
 CLOSED_MARGIN = 1e-9
+# More than the verifier follows.
+_MOST_RELEASES = 10**6
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,12 @@ def foreign(
     if epsilon is None or delta is None:
         raise InvalidInput("foreign needs both epsilon and delta (delta = 0 for pure epsilon)")
     level = checks.level("delta", delta)
-    row = np.array([checks.nonnegative("epsilon", epsilon)]), np.array([level])
+    stated = checks.nonnegative("epsilon", epsilon)
+    if stated > WIDEST_EPSILON:
+        raise InvalidInput(
+            f"epsilon = {epsilon:g} protects nobody; a declared one is at most {WIDEST_EPSILON:g}"
+        )
+    row = np.array([stated]), np.array([level])
     return ForeignPart(name, relation, unit, TabulatedCurve(TablePair.hull(*row)))
 
 
@@ -258,6 +266,11 @@ class Composition(Claimed):
         return tuple(entry.part for entry in self.entries for _ in range(entry.count))
 
     @property
+    def count(self) -> int:
+        """How many releases there are; a file may state more than a tuple of them can hold."""
+        return sum(entry.count for entry in self.entries)
+
+    @property
     def certificates(self) -> tuple[Certificate, ...]:
         """The certificates among the parts."""
         return tuple(part for part in self.parts if isinstance(part, Certificate))
@@ -321,10 +334,9 @@ class Composition(Claimed):
 
     def __str__(self) -> str:
         """Show the claim in one line and the parts below it, one line each."""
-        count = sum(entry.count for entry in self.entries)
         where = "" if self.records == "same" else " on disjoint records"
         by = "" if self.claim is None else f" by {self.method}"
-        head = f"{count} release{'s' if count > 1 else ''}{where}: {self.headline}{by}"
+        head = f"{self.count} release{'s' if self.count > 1 else ''}{where}: {self.headline}{by}"
         return "\n".join([head, *(f"  {line}" for entry in self.entries for line in _lines(entry))])
 
 
@@ -403,8 +415,7 @@ def _losses_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
 
 def renyi_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
     """Add up Rényi divergences; refused if a part has none."""
-    curves = [entry.part.curve for entry in entries for _ in range(entry.count)]
-    return reduce(RenyiCurve.plus, map(_as_renyi, curves))
+    return reduce(RenyiCurve.plus, map(_as_renyi, _one_by_one(entries)))
 
 
 def _as_renyi(curve: PrivacyCurve) -> RenyiCurve:
@@ -415,7 +426,18 @@ def _as_renyi(curve: PrivacyCurve) -> RenyiCurve:
 
 def _basic_curve(entries: tuple[Entry, ...]) -> PrivacyCurve:
     """Add up the epsilons of whole curves: the rows are for the claimed delta only."""
-    return BasicCompositionCurve(tuple(e.part.curve for e in entries for _ in range(e.count)))
+    return BasicCompositionCurve(tuple(_one_by_one(entries)))
+
+
+def _one_by_one(entries: tuple[Entry, ...]) -> list[PrivacyCurve]:
+    """Return the curve of every release; a file may state more of them than memory holds."""
+    count = sum(entry.count for entry in entries)
+    if count > _MOST_RELEASES:
+        raise NotApplicable(
+            f"{count} releases are too many to be added up one by one; no verification follows "
+            f"more than {_MOST_RELEASES}"
+        )
+    return [entry.part.curve for entry in entries for _ in range(entry.count)]
 
 
 def row_of(entry: Entry) -> tuple[float, float]:

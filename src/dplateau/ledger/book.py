@@ -122,6 +122,7 @@ class Book:
         try:
             if path.exists():
                 raise FileExistsError
+            _refuse_old_logs(path)
             with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
                 fresh = Path(folder) / "new"
                 _write_new(fresh, Row.after(None, kind, content))
@@ -163,8 +164,12 @@ class Book:
                 if connection.in_transaction:  # a full disk may have ended it
                     connection.execute("ROLLBACK")
                 raise
-            connection.execute("COMMIT")
-            note_written(self.path)
+            try:
+                connection.execute("COMMIT")
+            finally:
+                # Ctrl-C while the disk is awaited is heard once all is written.
+                if not connection.in_transaction:
+                    note_written(self.path)
 
     @contextmanager
     def _opened(self, *, reading: bool = False) -> Iterator[sqlite3.Connection]:
@@ -221,6 +226,20 @@ class Book:
         columns = "sequence, written, kind, content, previous, digest"
         rows = connection.execute(f"SELECT {columns} FROM entries ORDER BY sequence").fetchall()
         return _checked([Row(*row) for row in rows], self.path)
+
+
+def _refuse_old_logs(path: Path) -> None:
+    """Refuse what a ledger that is gone left beside its name: SQLite would write it into the new.
+
+    A log does not know which file it belongs to, so the new ledger would hold the old one's rows.
+    """
+    for ending in ("-wal", "-shm", "-journal"):
+        left = path.with_name(path.name + ending)
+        if os.path.lexists(left):
+            raise InvalidInput(
+                f"cannot write {path}: {left.name} lies beside it and belongs to an older ledger "
+                "of this name; bring that ledger back, remove the log, or choose another name"
+            )
 
 
 def _write_new(path: Path, first: Row) -> None:

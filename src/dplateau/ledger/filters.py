@@ -24,6 +24,7 @@ from scipy.special import ndtri
 from dplateau.certificates import Composition, ForeignPart
 from dplateau.certificates.composition import METHODS, Part, gaussian_law
 from dplateau.curves import (
+    WIDEST_EPSILON,
     GaussianCurve,
     LossCurve,
     PrivacyCurve,
@@ -96,13 +97,24 @@ def _factor(part: Part, delta: float) -> PrivacyCurve:
 
 
 def _table(curve: PrivacyCurve, delta: float) -> TabulatedCurve:
-    """Return a table that is fine far below ``delta``, or as far as the curve goes."""
+    """Return a table that is fine far below ``delta``, or as far as the curve goes.
+
+    It ends where all losses end, if they do: what is pure stays so beside other parts.
+    """
+    pair = _fine_table(curve, delta)
+    pure = curve.epsilon(0.0)
+    if pure <= WIDEST_EPSILON:
+        pair = TablePair.hull(np.append(pair.epsilons, pure), np.append(pair.deltas, 0.0))
+    return TabulatedCurve(pair)
+
+
+def _fine_table(curve: PrivacyCurve, delta: float) -> TablePair:
     for share in (1e-3, 1e-1):
         try:
-            return TabulatedCurve(tabulate(curve, share * delta))
+            return tabulate(curve, share * delta)
         except NotApplicable:
             continue
-    return TabulatedCurve(tabulate(curve, delta))
+    return tabulate(curve, delta)
 
 
 @dataclass(frozen=True)
