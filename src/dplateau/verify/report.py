@@ -10,6 +10,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from dplateau.ground.shown import rounded_up
 
 # A file from anywhere is answered within so many seconds of processor time, unless told otherwise.
@@ -152,7 +154,8 @@ class Examination:
     def settles(self, derivation: Callable[[], object], seconds: float) -> bool:
         """Return whether a derivation came to its end; what stopped it is the last check."""
         try:
-            with at_most(seconds):
+            # What is no number is not above a claim: whatever makes one ends the derivation.
+            with at_most(seconds), np.errstate(invalid="raise"):
                 derivation()
         except Refused:
             return False  # the last line says why
