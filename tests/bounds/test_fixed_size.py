@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ from dplateau.curves import PoissonPair, SubsampledGaussianPair
 from dplateau.errors import InvalidInput
 from dplateau.ground.types import FloatArray
 from dplateau.verify import verify
+from dplateau.verify.report import OutOfTime, at_most
 from dplateau.verify.starts import start_law
 
 DELTA = 1e-5
@@ -328,3 +331,17 @@ def test_the_verifier_tells_apart_starts_that_are_rarer_than_anything(
     for heads in range(most):
         exact = float(special.betainc(heads + 1, 1000 - heads, rate))
         assert exact * (1 - 1e-9) <= found.tail(heads + 0.5) <= exact * 1.02
+
+
+def test_thousands_of_different_swaps_wait_for_nobody() -> None:
+    """All laws at once, gigabytes of them, were held and added up without a look at a clock."""
+    weights = 0.999 ** np.arange(20_000)
+    began = time.thread_time()
+    tracemalloc.start()
+    try:
+        with at_most(1.0), pytest.raises(OutOfTime):
+            start_law(weights, 0.5, 0.0, 1.0)
+        assert tracemalloc.get_traced_memory()[1] < 3e8
+    finally:
+        tracemalloc.stop()
+    assert time.thread_time() - began < 4

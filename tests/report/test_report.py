@@ -314,6 +314,20 @@ def test_an_assumption_left_out_of_a_mixing_certificate_is_a_no() -> None:
             assert page.problem == f"assumptions are stated: it lacks {gone['text']!r}"
 
 
+def test_what_is_not_proved_is_not_asked_what_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten thousands of different stretches that took longer than verifying may take."""
+
+    def asked(*_: object) -> None:
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(sys.modules["dplateau.report.sign_off"], "assumptions_of", asked)
+    page = sign_off(forged(HIDDEN.to_dict(), claimed_epsilon=1e-6))
+    assert page.problem is not None
+    assert page.problem.startswith("epsilon is proved")
+    with pytest.raises(AssertionError, match="asked"):
+        sign_off(HIDDEN.to_dict())
+
+
 def test_an_assumption_left_out_is_a_no() -> None:
     stated = HIDDEN.to_dict()["content"]["assumptions"]
     for place, gone in enumerate(stated):

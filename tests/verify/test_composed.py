@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
 from dplateau.verify.cases import fewer_uses
-from dplateau.verify.composed import Rows, composed_epsilon
+from dplateau.verify.composed import Rows, _largest, composed_epsilon
 from dplateau.verify.pairs import (
     Between,
     GaussianPair,
@@ -161,3 +161,14 @@ def test_compositions_of_mixtures_are_above_those_of_the_rates_between(delta: fl
     exact = composed_epsilon(own, 1.0, delta).epsilon
     found = composed_epsilon(mixed, exact, delta).epsilon
     assert exact * (1 - 1e-4) <= found <= exact * 1.002
+
+
+def test_what_is_no_number_is_no_bound() -> None:
+    """Whatever order of a pair has such a value: the larger of it and a number is neither."""
+    assert _largest([0.1, 0.2]) == 0.2
+    for deltas in ([0.1, math.nan], [math.nan, 0.1]):
+        with pytest.raises(ArithmeticError, match="no number"):
+            _largest(deltas)
+    pair = SampledPair(0.02, 0.6808531610084005, 5e-324)
+    with np.errstate(all="ignore"), pytest.raises(ArithmeticError, match="no number"):
+        composed_epsilon(Rows.product([(pair, 10)]), 1e-9, 1e-5)

@@ -17,7 +17,7 @@ import pytest
 import forge
 import forge_papers
 from catalogue import RUNS
-from dplateau.algorithms import LossGeometry, NoisySGD
+from dplateau.algorithms import Ball, LossGeometry, NoisySGD
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify, compose, foreign
@@ -47,6 +47,8 @@ def test_a_forgery_that_overflows_has_a_verdict_without_warnings() -> None:
 
 def test_groups_are_forged() -> None:
     assert {run for run, _ in CERTIFICATES} >= set(forge_papers.GROUPS)
+    for run, bound in forge_papers.grouped():
+        assert bound_named(bound).refusal(forge_papers.GROUPS[run]) is None
 
 
 @pytest.mark.parametrize("bound", ONE_OF_EACH)
@@ -193,6 +195,21 @@ def test_a_record_that_is_rarely_used_is_not_private_for_that(
         verdict = verify(seal(CERTIFICATE, content, Stamp.now()))
         assert not verdict.ok
         assert verdict.rederived_epsilon is None or verdict.rederived_epsilon >= needed * (1 - 1e-6)
+
+
+# ---- values that are no numbers ------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # as for whoever verifies
+@pytest.mark.parametrize("step", [0.6808531610084005, 0.7654219560093865])
+def test_shifts_too_small_to_divide_by_prove_nothing(step: float) -> None:
+    """A curve of values that are no numbers is not above any delta: (1e-9, 1e-5) once verified."""
+    run = RUNS["Poisson"].replace(steps=300, noise_multiplier=1 / step, domain=Ball(50.0))
+    found = json.loads(certify(run, 1e-5, bounds=[bound_named("poisson_modulus")]).to_json())
+    witness = found["content"]["witness"] | {"last_steps": 299, "blocks": [[299, 5e-324]]}
+    verdict = verify(forged(found, witness=witness, claimed_epsilon=1e-9))
+    assert not verdict.ok
+    assert "invalid value" in verdict.checks[-1].detail
 
 
 # ---- Gaussian noise without any delta ------------------------------------------------------------

@@ -92,3 +92,28 @@ def test_closed_forms_charge_what_they_round() -> None:
             assert abs(exact - walk.u) <= charged
             looked_at += 1
     assert looked_at > 1500
+
+
+@pytest.mark.parametrize(
+    ("slope", "jump", "reach", "count", "start"),
+    [
+        (0.9999999999872861, 8.696782096767592, 0.0, 417, 1.8e-5),  # 1 - c^2n lost its digits
+        (0.9999999999999997, 0.069048120838792, 0.0, 15902770, 2e-12),
+        (1.0, 1e-30, 9e-17, 10**12, 1.0),  # each step is lost to rounding, all of them are not
+        (1.0, 1e-17, 0.0, 10**12, 1.0),
+    ],
+)
+def test_many_little_moves_are_a_large_one(
+    slope: float, jump: float, reach: float, count: int, start: float
+) -> None:
+    """Distances once came out too small by 3e-9, and by 1e-4."""
+    mp = mpmath.mp.clone()
+    mp.dps = 50
+    if reach > 0:
+        least = start + count * mp.mpf(reach)
+    else:
+        kept = mp.mpf(slope) ** 2
+        gained = (1 - kept**count) / (1 - kept) if kept != 1 else count
+        least = mp.sqrt(mp.mpf(jump) * gained + kept**count * mp.mpf(start) ** 2)
+    program = Program((Stretch(count, Modulus(slope, jump), reach, 1.0),), 1, math.inf)
+    assert least <= forward_distance(program, count, start) <= least * (1 + 1e-3)

@@ -94,9 +94,16 @@ class Rows:
         def near(epsilon: float) -> Curve:
             moments = [_Moments(part, mixes, self.counts) for part in parts]
             curves = [_average(one, weights, epsilon, floor) for one in moments]
-            return lambda eps: max(curve(eps) for curve in curves) + self.extra
+            return lambda eps: _largest([curve(eps) for curve in curves]) + self.extra
 
         return near
+
+
+def _largest(deltas: list[float]) -> float:
+    """Return the largest of some deltas; what is no number is not below any other."""
+    if any(map(math.isnan, deltas)):
+        raise ArithmeticError("a curve has a value that is no number")
+    return max(deltas)
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,11 @@ def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMas
     if last - first > _MOST_CELLS_OF_ONE:
         raise ArithmeticError("one step's losses need too fine a grid")
     grid = np.arange(first, last + 1, dtype=np.float64) * interval
-    return connected_dots(interval, first, pair.deltas(grid, order))
+    deltas = pair.deltas(grid, order)
+    # What is no number is not above a claim either, and would prove every one.
+    if np.isnan(deltas).any():
+        raise ArithmeticError("one step's curve has a value that is no number")
+    return connected_dots(interval, first, deltas)
 
 
 def _variance(pair: LossPair) -> float:

@@ -335,10 +335,12 @@ class BlockPair:
         count = min(_MOST, max(_FEWEST, math.ceil((top - bottom) / _SPACING)))
         y = np.linspace(bottom, top, count)
         p, q = self.right.tails(y), self.left.tails(-y).reflected()
-        losses = np.maximum.accumulate(p.log_density - q.log_density)
         # Flat stretches are rounding; distinct losses make chords well defined. Larger losses than
-        # numbers hold are not told apart: beyond the last one the curve stays where it is.
-        keep = np.r_[True, np.diff(losses) > 0] & (np.abs(losses) < _LARGEST_LOSS)
+        # numbers hold are not told apart: beyond the last one the curve stays where it is. There
+        # densities may be zero, and losses no numbers.
+        with np.errstate(invalid="ignore"):
+            losses = np.maximum.accumulate(p.log_density - q.log_density)
+            keep = np.r_[True, np.diff(losses) > 0] & (np.abs(losses) < _LARGEST_LOSS)
         if np.count_nonzero(keep) < 2:
             raise ArithmeticError(f"one block has losses of {losses[-1]:.3g}")
 

@@ -154,8 +154,9 @@ class Examination:
     def settles(self, derivation: Callable[[], object], seconds: float) -> bool:
         """Return whether a derivation came to its end; what stopped it is the last check."""
         try:
-            # Numbers of forged files overflow: the verdict says so, not a warning beside it.
-            with at_most(seconds), np.errstate(all="ignore"):
+            # What is no number is not above a claim: whatever makes one ends the derivation. That
+            # numbers of forged files overflow the verdict says, not a warning beside it.
+            with at_most(seconds), np.errstate(all="ignore", invalid="raise"):
                 derivation()
         except Refused:
             return False  # the last line says why

@@ -16,6 +16,7 @@ from scipy.optimize import brentq
 
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.verify.coins import binomial_at, rounding_of
+from dplateau.verify.report import go_on
 
 # Cells for each weight that is drawn: rounding up costs half a cell each time.
 _CELLS_PER_DRAW, _LEAST_CELLS, _MOST_CELLS = 1600.0, 1 << 16, 1 << 18
@@ -189,23 +190,37 @@ def _total(
 
     That is what lies beyond, and what rounding takes off any sum of the masses.
     """
-    laws, beyond, rounding, transformed = [], 0.0, 0.0, 0.0
+    beyond, rounding, transformed = [0.0], 0.0, [0.0]
+    # Sums of 2^level laws each, levels falling: few are kept at a time, and none is added to more
+    # others than there are levels.
+    sums: list[tuple[int, FloatArray]] = []
+
+    def add(law: FloatArray) -> FloatArray:
+        go_on()
+        both, lost, blurred = _added(sums.pop()[1], law, size)
+        beyond.append(lost)
+        transformed.append(blurred)
+        return both
+
     columns = (column.tolist() for column in (values, counts, rates))
     for value, count, rate in zip(*columns, strict=True):
         law, lost = _binomial_law(value, count, rate, size)
-        laws.append(law)
-        beyond, rounding = beyond + lost, rounding + 2 * rounding_of(count)
-    while len(laws) > 1:
-        added = [_added(laws[i], laws[i + 1], size) for i in range(0, len(laws) - 1, 2)]
-        beyond += math.fsum(lost for _, lost, _ in added)
-        transformed += math.fsum(lost for _, _, lost in added)
-        laws = [law for law, _, _ in added] + laws[len(laws) - len(laws) % 2 :]
+        beyond.append(lost)
+        rounding += 2 * rounding_of(count)
+        level = 0
+        while sums and sums[-1][0] == level:
+            law, level = add(law), level + 1
+        sums.append((level, law))
+    _, whole = sums.pop()
+    while sums:
+        whole = add(whole)
     # What is not on the grid is beyond it; where that is rare, adding it up loses no digits.
-    absent = max(0.0, 1 - float(laws[0].sum())) + rounding + transformed
+    blurred = math.fsum(transformed)
+    absent = max(0.0, 1 - float(whole.sum())) + rounding + blurred
     # Under every tilt the law has the same points, whatever was too rare to be written out.
     law = np.zeros(size)
-    law[: laws[0].size] = laws[0]
-    return law, min(beyond, absent) + transformed
+    law[: whole.size] = whole
+    return law, min(math.fsum(beyond), absent) + blurred
 
 
 def _binomial_law(value: int, count: int, rate: float, size: int) -> tuple[FloatArray, float]:

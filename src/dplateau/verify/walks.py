@@ -324,9 +324,9 @@ class _Walk:
             self.rounded += _OF_STEP * (2 + min(n * abs(math.log(c)), _LONGEST_LOG))
         if jump > 0 and stretch.reach == 0 and 0 < c < 1 and self.u > 0:
             # u^2 <- c^2 u^2 + h: towards the fixed point from either side.
-            fixed = jump / -math.expm1(2 * math.log(c))
-            kept = math.exp(2 * n * math.log(c))
-            self.u = min(self.diameter, math.sqrt(fixed * (1 - kept) + self.u**2 * kept))
+            fixed, log = jump / -math.expm1(2 * math.log(c)), 2 * n * math.log(c)
+            gained = fixed * -math.expm1(log)  # 1 - e^log would lose the digits of a slow start
+            self.u = min(self.diameter, math.sqrt(gained + self.u**2 * math.exp(log)))
         elif jump > 0 or c == 0:
             self._singly(stretch, 0.0, 1.0)
         elif n * math.log(c) > 700:
@@ -406,6 +406,10 @@ class _Walk:
                 largest = before
             after = 0.0 if after < 0 else min(diameter, after)
             if still and after == u:
+                # What is too little to move u at all adds up all the same, unless a domain ends it.
+                if u < diameter:
+                    forgets = 1 / (1 - slope) if slope < 1 else math.inf
+                    self.rounded += _OF_STEP * min(stretch.count - i, forgets)
                 break
             u = after
             shift *= ratio
