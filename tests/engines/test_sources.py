@@ -237,7 +237,7 @@ LARGE = """
 import re, sys, threading
 import numpy as np
 from dplateau.algorithms import NoisyGD, NoisySGD
-from dplateau.engines import records, sources, train
+from dplateau.engines import records, sources, train, training
 from dplateau.losses import Logistic
 
 n, d = 500_000, 50
@@ -277,7 +277,8 @@ def test_a_mapped_file_is_trained_on_in_the_memory_of_a_few_chunks(tmp_path: Pat
     np.ones(n, np.int8).tofile(tmp_path / "signs")
     del mapped
     places = [str(tmp_path / "rows"), str(tmp_path / "signs")]
-    script = LARGE.replace("\nn, d =", "\nrecords.CHUNK_BYTES = 1 << 22\nn, d =", 1)
+    small = "records.CHUNK_BYTES = training.CHUNK_BYTES = 1 << 22"
+    script = LARGE.replace("\nn, d =", f"\n{small}\nn, d =", 1)
     script = script.replace("\nn, d =", "\nsources.chunks_of.__defaults__ = (1 << 22,)\nn, d =", 1)
     done = subprocess.run(
         [sys.executable, "-c", script, *places], capture_output=True, text=True, check=False
@@ -323,7 +324,7 @@ def gaps() -> Any:
         (TableSource(table(RAW), NAMES, "sign"), "longer than feature_norm=1"),
         (TableSource(table(X + one_odd(np.nan)), NAMES, "sign"), "must be finite"),
         (TableSource(table(X + one_odd(-np.inf)), NAMES, "sign"), "must be finite"),
-        (Prepared(ChunkSource([(X, SIGNS)]), lambda x, y: (x[1:], y)), "made 0 rows and 1 targets"),
+        (Prepared(ChunkSource([(X, SIGNS)]), lambda x, y: (x[1:], y)), "made 1 rows and 2 targets"),
     ],
 )
 def test_sources_that_cannot_be_read_are_refused(source: Source, message: str) -> None:

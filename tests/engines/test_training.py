@@ -74,7 +74,7 @@ def test_an_interrupted_run_releases_nothing() -> None:
                 if isinstance(value, np.ndarray) and value.shape == (D,):
                     assert not value.any(), f"{name} shows the weights"
         trace = trace.tb_next
-    assert seen == 2, "only train and the frame that erased the weights are left"
+    assert seen == 3, "only train, its loop, and the frame that erased the weights are left"
 
 
 def test_nothing_is_printed_logged_or_warned(
