@@ -46,7 +46,7 @@ from dplateau.engines.sources import (
     placed,
     reads_once,
 )
-from dplateau.errors import BadRecord, InvalidInput
+from dplateau.errors import BadRecord, DplateauError, InvalidInput
 from dplateau.ground import processes
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import (
@@ -275,8 +275,7 @@ class ArrayRecords(Records):
             block = self.features[chosen].astype(np.float64)
             scores = block @ by_score.T if self.sparse else kernels.scores_of(block, by_score)
             shaped = scores if weights.ndim > 1 else scores[:, 0]
-            derivatives = self.terms.unweighted.derivative(shaped, self.targets[chosen])
-            slopes = np.array(derivatives, dtype=np.float64).reshape(block.shape[0], -1)
+            slopes = self._own_slopes(shaped, self.targets[chosen])
             limits = self.limits[chosen] if self.limits.size else self.limits
             kernels.shorten(slopes.T, limits, self.terms.most)
             if isinstance(self.loss, ClassWeighted):
@@ -288,6 +287,20 @@ class ArrayRecords(Records):
             else:
                 total += kernels.products(block, *known)
         return total.T.reshape(weights.shape)
+
+    def _own_slopes(self, scores: Scores, targets: npt.NDArray[Any]) -> FloatArray:
+        """Return a row of slopes for each record; what the user's function says may quote one."""
+        try:
+            derivatives = self.terms.unweighted.derivative(scores, targets)
+            return np.array(derivatives, dtype=np.float64).reshape(len(targets), -1)
+        except DplateauError:
+            raise
+        except Exception as error:
+            failed = type(error).__name__
+        raise InvalidInput(
+            f"the derivative of {type(self.terms.unweighted).__name__} raised {failed}; try it on "
+            "made-up scores and targets, which may be quoted"
+        )
 
     @cached_property
     def _row_work(self) -> float:

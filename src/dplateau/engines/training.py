@@ -206,8 +206,10 @@ def take_steps(
                 _walk(run, records, weights, leaving, randomness or SecureRandomness(), report)
         except BaseException as error:
             # An interrupted run releases nothing, not even to a debugger: neither the weights nor
-            # the frames of the loop, whose variables a traceback would keep.
+            # the frames of the loop, whose variables a traceback would keep, be it of an error
+            # that this one took the place of.
             weights.fill(0)
+            error.__context__ = None
             raise error.with_traceback(None) from None
     return np.stack(leaving.checkpoints) if run.has_checkpoints else weights.reshape(leaving.shape)
 
