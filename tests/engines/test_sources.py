@@ -409,3 +409,33 @@ def test_a_part_trains_the_model_of_its_rows() -> None:
         hold_out(ChunkSource(iter([(X, SIGNS)])))
     with pytest.raises(InvalidInput, match="4 rows are too few"):
         hold_out(ArraySource(X[:4], SIGNS[:4]))
+
+
+class RefusesToBegin:
+    def __iter__(self) -> Iterator[Any]:
+        raise ValueError("Alice Smith")
+
+
+def test_an_iterable_that_fails_to_begin_is_not_quoted() -> None:
+    with pytest.raises(InvalidInput, match="raised ValueError after 0 records") as caught:
+        weights(runs()[0], ChunkSource(RefusesToBegin()))
+    assert caught.value.__context__ is None
+
+
+def test_sparse_chunks_of_other_layouts_are_refused_in_words() -> None:
+    source = ChunkSource([(sparse.bsr_array(X), SIGNS)])
+    with pytest.raises(InvalidInput, match=r"got bsr_array: call .tocsr\(\) \(the chunk f"):
+        weights(runs()[0], source)
+
+
+def test_rows_are_picked_from_views_of_texts_too() -> None:
+    pytest.importorskip("pyarrow", "16")
+    columns = {"x": pa.array(["1", "-1"] * 250).cast(pa.string_view()), "y": np.ones(500)}
+
+    def encode(batch: Any) -> tuple[Any, Any]:
+        numbers = [float(text) for text in batch.column("x").to_pylist()]
+        return np.array(numbers)[:, None], batch.column("y").to_numpy()
+
+    source = TableSource(pa.table(columns), ["x"], "y", encode=encode)
+    (chunk,) = chunks_of(source)
+    assert chunk.rows(np.array([0, 3, 5]))[0].ravel().tolist() == [1.0, -1.0, -1.0]
