@@ -283,7 +283,7 @@ def test_one_record_does_not_change_the_precision_of_others() -> None:
     rows, weights = rows_at_a_corner(np.float32, 5, 1000, 1)
     chunks = ChunkSource([(rows, np.ones(1000)), (rows[:1].astype(float), np.ones(1))])
     mixed = SourceRecords(chunks, Terms(Logistic(), 1.0, None), 1001)
-    with pytest.raises(InvalidInput, match="float32 and then dense float64 from row 1000 "):
+    with pytest.raises(InvalidInput, match="float32 and then float64 from row 1000 "):
         next(mixed.in_turn([np.arange(1001)]))(weights)
 
 

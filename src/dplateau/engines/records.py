@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse, vstack
+from scipy.sparse import csr_array, issparse, vstack
 from threadpoolctl import ThreadpoolController
 
 from dplateau.engines import kernels
@@ -362,7 +362,7 @@ class SourceRecords(Records):
         self.n_features = rows.shape[1]
         # All records are computed as the first ones are, whoever is among them: a last bit that
         # differs between two ways moves a record of a loss with a corner to its other side.
-        self._by_column, self._kind = by_columns(rows), _kind_of(rows)
+        self._by_column, self._sparse, self._dtype = by_columns(rows), issparse(rows), rows.dtype
         self._row_bytes = rows.dtype.itemsize * self.n_features
         self.ruler = ruler or terms.ruler(n, self.n_features)
 
@@ -433,8 +433,7 @@ class SourceRecords(Records):
         for _, chunk, chosen in self._chosen(wanted[order]):
             features, targets = chunk.rows(chosen)
             with placed(chunk, chosen):
-                self._check_form(features, targets)
-            parts.append((features, targets))
+                parts.append((self._formed(features, targets), targets))
             numbers.append(chunk.numbers(chosen))
             names = chunk.names
             seen += len(chosen)
@@ -457,18 +456,21 @@ class SourceRecords(Records):
                 yield first, chunk, rows[low:high] - first
 
     def _records(self, features: Any, targets: Any, *, by_column: bool = False) -> ArrayRecords:
-        self._check_form(features, targets)
-        return ArrayRecords(features, targets, self.terms, ruler=self.ruler, by_column=by_column)
+        rows = self._formed(features, targets)
+        return ArrayRecords(rows, targets, self.terms, ruler=self.ruler, by_column=by_column)
 
-    def _check_form(self, features: Any, targets: npt.NDArray[Any]) -> None:
-        """Refuse rows and targets that cannot stand beside those that came before."""
+    def _formed(self, features: Any, targets: npt.NDArray[Any]) -> Any:
+        """Return rows in the form of the first ones, or refuse those that cannot stand beside."""
         _check_numbers(targets)
         if features.shape[1] != self.n_features:
             had = f"every chunk must have the same columns; got {self.n_features}"
             raise BadRecord(f"{had} and then {features.shape[1]} from ", 0, " on")
-        if (kind := _kind_of(features)) != self._kind:
-            had = f"every chunk must hold rows of one kind; got {self._kind}"
-            raise BadRecord(f"{had} and then {kind} from ", 0, " on; convert all to one of them")
+        if features.dtype != self._dtype:
+            had = f"every chunk must have rows of one precision; got {self._dtype}"
+            raise BadRecord(f"{had} and then {features.dtype} from ", 0, " on; convert all to one")
+        if issparse(features) == self._sparse:
+            return features
+        return csr_array(features) if self._sparse else cast(Sparse, features).toarray()
 
     def _chunk_with(self, row: int) -> tuple[int, Chunk] | None:
         """Return the chunk that holds the row and the number of its first row; None if absent."""
@@ -532,11 +534,6 @@ def joined(parts: list[Part]) -> Part:
     if any(issparse(rows) for rows in features):
         return vstack(features, format="csr"), targets
     return np.concatenate(features), targets
-
-
-def _kind_of(features: Any) -> str:
-    """Return the precision of rows, and whether they are sparse: what computing with them needs."""
-    return f"{'sparse' if issparse(features) else 'dense'} {features.dtype}"
 
 
 def known_link(loss: Loss) -> Link | None:
