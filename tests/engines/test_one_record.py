@@ -8,20 +8,22 @@ every time, and a record that leaves its place so that all others move up.
 from __future__ import annotations
 
 import itertools
+import pathlib
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 from scipy import sparse
 
-from dplateau.algorithms import NoisyGD
+from dplateau.algorithms import Checkpoints, NoisyGD
 from dplateau.engines import SeededRandomness, kernels, records, scale_rows, train
 from dplateau.engines.records import ArrayRecords, Records, SourceRecords, Terms
 from dplateau.engines.ruler import BITS, ruler_for
-from dplateau.engines.sources import ChunkSource
-from dplateau.errors import NotApplicable
+from dplateau.engines.sources import ChunkSource, TableSource
+from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import (
     Absolute,
@@ -234,3 +236,85 @@ def test_the_slack_is_small_at_every_size(n: int) -> None:
 def test_gradients_without_a_bound_are_refused() -> None:
     with pytest.raises(NotApplicable, match="finite Lipschitz constant"):
         ruler_for(float("inf"), 10, 3, 1)
+
+
+def rows_at_a_corner(dtype: Any, d: int, count: int, seed: int) -> tuple[Any, FloatArray]:
+    """Return equal rows of norm 1, and weights."""
+    rng = np.random.default_rng(seed)
+    row = scale_rows(rng.normal(size=(1, d)).astype(dtype), 1.0)
+    return np.repeat(row, count, axis=0), rng.normal(size=d)
+
+
+def as_columns(rows: Any, targets: Any) -> TableSource:
+    columns = {f"x{j}": rows[:, j] for j in range(rows.shape[1])}
+    return TableSource(pyarrow.table({**columns, "y": targets}), list(columns), "y")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_single_row_is_computed_as_it_is_among_others(dtype: Any) -> None:
+    # Its score is its target to the last bit: another order of adding puts it beside the corner.
+    terms, everything = Terms(Absolute(), 1.0, None), slice(None)
+    for seed in range(50):
+        rows, weights = rows_at_a_corner(dtype, 9, 2, seed)
+        rows[1] = 0
+        score, square = np.empty(1, dtype), np.empty(1)
+        kernels.column_scores(rows[:1].T.copy(), 0, weights.astype(dtype), score, square)
+        targets = np.array([float(score[0]), 0.0])
+        both = SourceRecords(as_columns(rows, targets), terms, 2).units(weights, everything)
+        alone = SourceRecords(as_columns(rows[:1], targets[:1]), terms, 1)
+        # An absent record is a row of zeros, so both are sums over the same record.
+        moved = alone.ruler.value(alone.units(weights, everything)) - alone.ruler.value(both)
+        assert np.linalg.norm(moved) < MOST
+
+
+def test_a_derivative_of_ones_own_sees_scores_that_know_no_other_rows() -> None:
+    for seed, d in itertools.product(range(20), (8, 33)):
+        rows, weights = rows_at_a_corner(float, d, 600, seed)
+        targets = np.full(600, 1.0)
+        at_corner = weights / (rows[0] @ weights)
+        some, all_ = (
+            ArrayRecords(rows[:n], targets[:n], Terms(OwnHinge(), 1.0, None)) for n in (599, 600)
+        )
+        moved = all_.gradient(at_corner, slice(None)) - some.gradient(at_corner, slice(None))
+        assert np.linalg.norm(moved) <= 1 + MOST
+
+
+def test_one_record_does_not_change_the_precision_of_others() -> None:
+    rows, weights = rows_at_a_corner(np.float32, 5, 1000, 1)
+    chunks = ChunkSource([(rows, np.ones(1000)), (rows[:1].astype(float), np.ones(1))])
+    mixed = SourceRecords(chunks, Terms(Logistic(), 1.0, None), 1001)
+    with pytest.raises(InvalidInput, match="float32 and then float64 from row 1000 "):
+        next(mixed.in_turn([np.arange(1001)]))(weights)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_rows_that_change_during_a_run_change_no_step(mapped: bool, tmp_path: pathlib.Path) -> None:
+    loss, n = Huber(1.0), 100
+    run = NoisyGD(
+        n=n,
+        steps=50,
+        learning_rate=0.5,
+        noise_multiplier=1.0,
+        loss=loss.geometry(1.0),
+        release=Checkpoints(every=10),
+    )
+    rows = np.full((n, 1), 0.5)
+    given: Any = rows
+    if mapped:
+        np.save(tmp_path / "rows.npy", rows)
+        rows = np.load(tmp_path / "rows.npy", mmap_mode="r+")
+        given = np.load(tmp_path / "rows.npy", mmap_mode="r")
+
+    def grow(step: int, weights: FloatArray) -> None:
+        rows[:] = 1e6
+
+    weights = train(
+        run,
+        loss,
+        given,
+        np.ones(n),
+        feature_norm=1.0,
+        randomness=SeededRandomness(0),
+        on_checkpoint=grow,
+    )
+    assert np.all(np.abs(weights) < 10)

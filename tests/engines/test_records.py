@@ -28,7 +28,7 @@ def test_threads_and_blocks_do_not_change_the_sum(
         targets, weights = RNG.choice([-1, 1], 997), RNG.normal(size=6)
         slopes = -targets / (1 + np.exp(targets * (features @ weights)))
     monkeypatch.setattr(records, "THREAD_BYTES", 1)
-    monkeypatch.setattr(records, "ROWS_IN_PRODUCT", 100)
+    monkeypatch.setattr(records, "ROWS_AT_ONCE", 100)
     monkeypatch.setattr(records, "processors", lambda: 3)
     data = ArrayRecords(features, targets, Terms(loss, 3.0, None))
     everything = data.gradient(weights, slice(None))

@@ -237,7 +237,7 @@ LARGE = """
 import re, sys, threading
 import numpy as np
 from dplateau.algorithms import NoisyGD, NoisySGD
-from dplateau.engines import records, sources, train
+from dplateau.engines import records, sources, train, training
 from dplateau.losses import Logistic
 
 n, d = 500_000, 50
@@ -277,7 +277,8 @@ def test_a_mapped_file_is_trained_on_in_the_memory_of_a_few_chunks(tmp_path: Pat
     np.ones(n, np.int8).tofile(tmp_path / "signs")
     del mapped
     places = [str(tmp_path / "rows"), str(tmp_path / "signs")]
-    script = LARGE.replace("\nn, d =", "\nrecords.CHUNK_BYTES = 1 << 22\nn, d =", 1)
+    small = "records.CHUNK_BYTES = training.CHUNK_BYTES = 1 << 22"
+    script = LARGE.replace("\nn, d =", f"\n{small}\nn, d =", 1)
     script = script.replace("\nn, d =", "\nsources.chunks_of.__defaults__ = (1 << 22,)\nn, d =", 1)
     done = subprocess.run(
         [sys.executable, "-c", script, *places], capture_output=True, text=True, check=False
@@ -323,7 +324,7 @@ def gaps() -> Any:
         (TableSource(table(RAW), NAMES, "sign"), "longer than feature_norm=1"),
         (TableSource(table(X + one_odd(np.nan)), NAMES, "sign"), "must be finite"),
         (TableSource(table(X + one_odd(-np.inf)), NAMES, "sign"), "must be finite"),
-        (Prepared(ChunkSource([(X, SIGNS)]), lambda x, y: (x[1:], y)), "made 0 rows and 1 targets"),
+        (Prepared(ChunkSource([(X, SIGNS)]), lambda x, y: (x[1:], y)), "made 1 rows and 2 targets"),
     ],
 )
 def test_sources_that_cannot_be_read_are_refused(source: Source, message: str) -> None:
@@ -408,3 +409,33 @@ def test_a_part_trains_the_model_of_its_rows() -> None:
         hold_out(ChunkSource(iter([(X, SIGNS)])))
     with pytest.raises(InvalidInput, match="4 rows are too few"):
         hold_out(ArraySource(X[:4], SIGNS[:4]))
+
+
+class RefusesToBegin:
+    def __iter__(self) -> Iterator[Any]:
+        raise ValueError("Alice Smith")
+
+
+def test_an_iterable_that_fails_to_begin_is_not_quoted() -> None:
+    with pytest.raises(InvalidInput, match="raised ValueError after 0 records") as caught:
+        weights(runs()[0], ChunkSource(RefusesToBegin()))
+    assert caught.value.__context__ is None
+
+
+def test_sparse_chunks_of_other_layouts_are_refused_in_words() -> None:
+    source = ChunkSource([(sparse.bsr_array(X), SIGNS)])
+    with pytest.raises(InvalidInput, match=r"got bsr_array: call .tocsr\(\) \(the chunk f"):
+        weights(runs()[0], source)
+
+
+def test_rows_are_picked_from_views_of_texts_too() -> None:
+    pytest.importorskip("pyarrow", "16")
+    columns = {"x": pa.array(["1", "-1"] * 250).cast(pa.string_view()), "y": np.ones(500)}
+
+    def encode(batch: Any) -> tuple[Any, Any]:
+        numbers = [float(text) for text in batch.column("x").to_pylist()]
+        return np.array(numbers)[:, None], batch.column("y").to_numpy()
+
+    source = TableSource(pa.table(columns), ["x"], "y", encode=encode)
+    (chunk,) = chunks_of(source)
+    assert chunk.rows(np.array([0, 3, 5]))[0].ravel().tolist() == [1.0, -1.0, -1.0]

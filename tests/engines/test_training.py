@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +14,10 @@ import pytest
 from scipy import sparse
 
 from dplateau.algorithms import Ball, Body, Box, LossGeometry, NoisyGD, Run
-from dplateau.engines import SecureRandomness, scale_rows, train
+from dplateau.engines import ChunkSource, SecureRandomness, scale_rows, train
 from dplateau.errors import InvalidInput, NotApplicable
 from dplateau.ground.types import FloatArray
-from dplateau.losses import Logistic, Softmax, SquaredOnBall
+from dplateau.losses import Huber, Logistic, Softmax, SquaredOnBall
 
 N, D, NORM = 23, 5, 1.3
 RNG = np.random.default_rng(0)
@@ -74,7 +75,49 @@ def test_an_interrupted_run_releases_nothing() -> None:
                 if isinstance(value, np.ndarray) and value.shape == (D,):
                     assert not value.any(), f"{name} shows the weights"
         trace = trace.tb_next
-    assert seen == 2, "only train and the frame that erased the weights are left"
+    assert seen == 3, "only train, its loop, and the frame that erased the weights are left"
+
+
+class TurnsOdd:
+    """Chunks in columns that hold no numbers from the third pass on."""
+
+    passes = 0
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        self.passes += 1
+        yield np.asfortranarray(X if self.passes < 3 else X * np.nan), SIGNS
+
+
+def test_a_refused_run_keeps_its_weights_in_no_error_that_another_replaced() -> None:
+    run = gd(momentum=0.5, momentum_kind="nesterov")
+    with pytest.raises(InvalidInput, match="finite numbers; row 0, column 0 ") as caught:
+        train(run, Logistic(), ChunkSource(TurnsOdd()), feature_norm=NORM)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+
+
+class OwnHuber(Huber):
+    """A derivative of the user's own that quotes what it cannot take."""
+
+    def derivative(self, scores: Any, targets: Any) -> Any:
+        raise KeyError(float(targets[0]))
+
+
+def test_what_a_derivative_of_ones_own_says_of_a_record_stays_unsaid() -> None:
+    loss = OwnHuber()
+    with pytest.raises(InvalidInput, match="the derivative of OwnHuber raised KeyError") as caught:
+        train(gd(loss=loss.geometry(NORM)), loss, X, np.full(N, 8675309.25), feature_norm=NORM)
+    assert "8675309" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_a_target_too_large_for_single_precision_warns_of_nothing() -> None:
+    loss, targets = Huber(), np.where(np.arange(N) == 3, 1e300, 0.0)
+    run = gd(loss=loss.geometry(NORM))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        weights = train(run, loss, X.astype(np.float32), targets, feature_norm=NORM)
+    assert np.all(np.isfinite(weights))
 
 
 def test_nothing_is_printed_logged_or_warned(

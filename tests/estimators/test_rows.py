@@ -24,6 +24,7 @@ from dplateau import (
 from dplateau.engines import SeededRandomness, scale_rows, train
 from dplateau.estimators.columns import columns_of
 from dplateau.estimators.rows import RowMap
+from dplateau.estimators.whitening import Whitening
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::dplateau.PrivacyLeakWarning"),
@@ -313,3 +314,20 @@ def test_predictions_stay_within_the_target_bound() -> None:
         found = model.predict(9 * X)
         low, high = bound if isinstance(bound, tuple) else (-bound, bound)
         assert low <= found.min() < found.max() <= high
+
+
+@pytest.mark.parametrize("whitened", [False, True])
+@pytest.mark.parametrize(("d", "k"), [(8, 1), (14, 3), (33, 10)])
+def test_a_score_is_the_same_to_the_last_bit_whoever_else_is_scored(
+    d: int, k: int, whitened: bool
+) -> None:
+    rng = np.random.default_rng(d)
+    turned = (Whitening(rng.normal(size=(d, d))),) if whitened else ()
+    row_map = RowMap(1.0, 0.0, columns_of((-2, 3), d), turned)
+    row, coef = rng.normal(size=(1, d)), rng.normal(size=(k, d))
+    alone = row_map.scores(row, coef, np.zeros(k))
+    for n in (2, 3, 7, 64, 1001):
+        for order in ("C", "F"):
+            rows = np.array(np.repeat(row, n, axis=0), order=order)
+            assert np.all(row_map.scores(rows, coef, np.zeros(k)) == alone), (n, order)
+            assert np.all(row_map.norms(rows) == row_map.norms(row)), (n, order)

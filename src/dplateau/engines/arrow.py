@@ -138,6 +138,17 @@ def _batches_of_arrow(data: Any, names: list[str], chunk_bytes: int) -> Iterator
             yield batch.select(names).slice(part.start, part.stop - part.start)
 
 
+def picked(batch: Any, rows: Any) -> Any:
+    """Return some rows of a batch."""
+    pyarrow, _, _ = _arrow()
+    # Arrow picks from texts, but not from views of them.
+    columns = [
+        column.cast("large_string") if pyarrow.types.is_string_view(column.type) else column
+        for column in batch.columns
+    ]
+    return pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names).take(rows)
+
+
 def _files(data: Any) -> list[Path]:
     """Return the files that paths stand for, folders opened."""
     paths = [data] if isinstance(data, str | os.PathLike) else data

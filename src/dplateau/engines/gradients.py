@@ -15,7 +15,7 @@ row, and its gradient dropped), and blocks have one shape. So if a function give
 gradient that does not depend on the *values* of its companions, a record changes no gradient but
 its own, to the last bit. Its own is at most L (1 + (p + 4) u) long after the cut, p the number of
 weights and u = 2^-53; a gradient that is not finite counts as zero. From there on it is step 2 and
-4 of the proof in ``ruler``, whose slack covers all of it.
+3 of the proof in ``ruler``, whose slack covers all of it.
 """
 
 from __future__ import annotations

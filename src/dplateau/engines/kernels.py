@@ -174,6 +174,51 @@ def add_products(tile: Reals, slopes: FloatArray, shift: float, total: FloatArra
 
 
 @compiled
+def products(tile: Reals, slopes: FloatArray, unit: float) -> IntArray:
+    """Return the sum of slopes times rows in whole units, a row for each row of ``slopes``."""
+    classes, height = slopes.shape
+    total, part = np.zeros((classes, tile.shape[1]), np.int64), np.zeros(tile.shape[1])
+    for c in range(classes):
+        for first in range(0, height, EXACT_ROWS):
+            last = min(height, first + EXACT_ROWS)
+            add_products(tile[first:last], slopes[c, first:last], SHIFT * unit, part)
+            put_away(part, unit, total[c])
+    return total
+
+
+@compiled
+def sparse_products(
+    data: Reals, columns: Indices, starts: Indices, slopes: FloatArray, unit: float, width: int
+) -> IntArray:
+    """Do the same with CSR rows of so many columns."""
+    total = np.zeros((slopes.shape[0], width), np.int64)
+    shift, per_unit = SHIFT * unit, 1.0 / unit
+    for i in range(slopes.shape[1]):
+        for k in range(starts[i], starts[i + 1]):
+            for c in range(slopes.shape[0]):
+                product = rounded(slopes[c, i], data[k], shift)
+                total[c, columns[k]] += np.int64(product * per_unit)
+    return total
+
+
+@compiled_in_any_order
+def scores_of(rows: Reals, weights: FloatArray) -> FloatArray:
+    """Return the scores of rows, one for each row of ``weights``.
+
+    Matrix products of libraries choose their order by the size of the matrix and by where in it a
+    row stands. Here a row has the same scores wherever it stands, and whoever stands beside it.
+    """
+    scores = np.empty((rows.shape[0], weights.shape[0]))
+    for i in range(rows.shape[0]):
+        for c in range(weights.shape[0]):
+            score = 0.0
+            for j in range(weights.shape[1]):
+                score += rows[i, j] * weights[c, j]
+            scores[i, c] = score
+    return scores
+
+
+@compiled
 def rounded(slope: float, entry: Any, shift: float) -> float:
     """Return the product, rounded to whole units."""
     product: float = (slope * np.float64(entry) + shift) - shift

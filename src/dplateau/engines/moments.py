@@ -109,9 +109,10 @@ def moment_units(rows: Dense, feature_norm: float) -> IntArray:
     p = rows.shape[1]
     total = np.zeros((p, p), dtype=np.int64)
     for part in blocks(len(rows), 8 * p):
-        block = np.asarray(rows[part])
+        # A copy: what is checked must be what is summed.
+        block = np.array(rows[part], dtype=np.float64, order="C")
         check_norms(row_norms(block), block, feature_norm, first=part.start)
-        total += _product(np.trunc(block.astype(np.float64) / _unit(feature_norm)))
+        total += _product(np.trunc(block / _unit(feature_norm)))
     return total
 
 

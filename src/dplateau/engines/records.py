@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse, vstack
+from scipy.sparse import csr_array, issparse, vstack
 from threadpoolctl import ThreadpoolController
 
 from dplateau.engines import kernels
@@ -34,7 +34,7 @@ from dplateau.engines.rows import (
     is_sparse,
     row_norms,
 )
-from dplateau.engines.ruler import ROWS_IN_PRODUCT, Ruler, ruler_for
+from dplateau.engines.ruler import Ruler, ruler_for
 from dplateau.engines.sources import (
     CHUNK_BYTES,
     Chunk,
@@ -46,7 +46,7 @@ from dplateau.engines.sources import (
     placed,
     reads_once,
 )
-from dplateau.errors import BadRecord, InvalidInput
+from dplateau.errors import BadRecord, DplateauError, InvalidInput
 from dplateau.ground import processes
 from dplateau.ground.types import FloatArray, IntArray
 from dplateau.losses import (
@@ -67,6 +67,8 @@ NO_ROWS = np.empty(0, dtype=np.int64)
 TILE_BYTES, COLUMN_TILE_BYTES = 1 << 15, 1 << 18
 # Below this much work a second thread costs more than it saves.
 THREAD_BYTES = 1 << 22
+# Rows whose scores a derivative of the user's own gets at a time.
+ROWS_AT_ONCE = 1 << 10
 # Rows of a source that are put together, checked and summed while they are in a cache.
 PART_BYTES = 1 << 20
 # Processors to use, where somebody shares them out; None: all that the system allows.
@@ -173,7 +175,7 @@ class ArrayRecords(Records):
     """Records in an array, a memory-mapped array or a CSR matrix, checked when they come in.
 
     ``ruler`` is that of all the records that these are a part of. Records of which only the sum
-    over all is asked for (``whole``) may stay in columns, if the compiled loops know the loss.
+    over all is asked for may be summed ``by_column``, if the compiled loops know the loss.
     """
 
     def __init__(
@@ -183,7 +185,7 @@ class ArrayRecords(Records):
         terms: Terms,
         *,
         ruler: Ruler | None = None,
-        whole: bool = False,
+        by_column: bool = False,
     ) -> None:
         check_features(features)
         self.sparse = is_sparse(features)
@@ -192,9 +194,10 @@ class ArrayRecords(Records):
         self.ruler = ruler or terms.ruler(self.n, self.n_features)
         # Scores of losses with one link have the precision of the features, all others doubles.
         narrow = terms.form is not None and self.loss.n_outputs == 1
-        self.in_columns = whole and narrow and by_columns(features)
-        keep = self.sparse or self.in_columns
-        self.features: Any = features if keep else np.ascontiguousarray(features)
+        self.in_columns = by_column and narrow and not self.sparse
+        keep = self.sparse or (self.in_columns and by_columns(features))
+        put = np.asfortranarray if self.in_columns else np.ascontiguousarray
+        self.features: Any = features if keep else put(features)
         self.dtype = features.dtype if narrow else np.dtype(np.float64)
         self.targets = self._read(targets)
         self.limits = np.empty(0)
@@ -244,10 +247,10 @@ class ArrayRecords(Records):
     def _sum(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
         """Return the sum over the listed rows; if none are, over ``start`` ... ``stop`` - 1."""
         if self.terms.form is None:
-            # A library's own threads do not pay for products with so few columns; ours do. And a
-            # warning about overflow would tell something of the data: threads have their own state.
+            # Threads that a library starts below ours do not pay. And a warning about overflow
+            # would tell something of the data: threads have their own state.
             with _OneThreadEach(), np.errstate(all="ignore"):
-                return self._by_products(weights, rows, start, stop)
+                return self._by_derivative(weights, rows, start, stop)
         features, one = self.features, self.loss.n_outputs == 1
         if not (one or self.sparse):
             weights = np.ascontiguousarray(weights.T)
@@ -263,20 +266,41 @@ class ArrayRecords(Records):
             return kernels.rows_gradient(features, *known, rows, self._height)
         return kernels.range_gradient(features, *known, start, stop, self._height)
 
-    def _by_products(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
-        """Return the sum by matrix products in doubles: for derivatives of the user's own."""
-        total = np.zeros(weights.shape, dtype=np.int64)
-        for part in blocks(stop - start, 1, ROWS_IN_PRODUCT):
+    def _by_derivative(self, weights: Scores, rows: IntArray, start: int, stop: int) -> IntArray:
+        """Return the sum for derivatives of the user's own, which get some scores at a time."""
+        by_score: FloatArray = np.ascontiguousarray(np.atleast_2d(weights.T), dtype=np.float64)
+        total = np.zeros((len(by_score), self.n_features), dtype=np.int64)
+        for part in blocks(stop - start, 1, ROWS_AT_ONCE):
             chosen: Rows = rows[part] if rows.size else slice(start + part.start, start + part.stop)
             block = self.features[chosen].astype(np.float64)
-            derivatives = self.terms.unweighted.derivative(block @ weights, self.targets[chosen])
-            slopes = np.array(derivatives, dtype=np.float64).reshape(block.shape[0], -1)
+            scores = block @ by_score.T if self.sparse else kernels.scores_of(block, by_score)
+            shaped = scores if weights.ndim > 1 else scores[:, 0]
+            slopes = self._own_slopes(shaped, self.targets[chosen])
             limits = self.limits[chosen] if self.limits.size else self.limits
             kernels.shorten(slopes.T, limits, self.terms.most)
             if isinstance(self.loss, ClassWeighted):
                 slopes *= self.loss.of(self.targets[chosen])[:, None]
-            total += self.ruler.units((block.T @ slopes).reshape(weights.shape))
-        return total
+            known = (np.ascontiguousarray(slopes.T), self.ruler.unit)
+            if self.sparse:
+                entries = (block.data, block.indices, block.indptr)
+                total += kernels.sparse_products(*entries, *known, self.n_features)
+            else:
+                total += kernels.products(block, *known)
+        return total.T.reshape(weights.shape)
+
+    def _own_slopes(self, scores: Scores, targets: npt.NDArray[Any]) -> FloatArray:
+        """Return a row of slopes for each record; what the user's function says may quote one."""
+        try:
+            derivatives = self.terms.unweighted.derivative(scores, targets)
+            return np.array(derivatives, dtype=np.float64).reshape(len(targets), -1)
+        except DplateauError:
+            raise
+        except Exception as error:
+            failed = type(error).__name__
+        raise InvalidInput(
+            f"the derivative of {type(self.terms.unweighted).__name__} raised {failed}; try it on "
+            "made-up scores and targets, which may be quoted"
+        )
 
     @cached_property
     def _row_work(self) -> float:
@@ -308,7 +332,8 @@ class ArrayRecords(Records):
         if self.loss.n_outputs > 1:
             return targets.astype(np.int64)
         bound = self.terms.target_bound
-        near: Scores = targets.astype(self.dtype)
+        with np.errstate(over="ignore"):  # a warning would tell something of the data
+            near: Scores = targets.astype(self.dtype)
         return near if math.isinf(bound) else np.clip(near, -bound, bound)
 
 
@@ -332,9 +357,12 @@ class SourceRecords(Records):
         self._fresh = True
         if self._here is None:
             raise InvalidInput("the source holds no records at all")
-        rows, _ = self._here[1].rows(slice(0, 1))
+        rows, _ = self._here[1].rows(slice(0, 2))
         check_features(rows)
         self.n_features = rows.shape[1]
+        # All records are computed as the first ones are, whoever is among them: a last bit that
+        # differs between two ways moves a record of a loss with a corner to its other side.
+        self._by_column, self._sparse, self._dtype = by_columns(rows), issparse(rows), rows.dtype
         self._row_bytes = rows.dtype.itemsize * self.n_features
         self.ruler = ruler or terms.ruler(n, self.n_features)
 
@@ -385,9 +413,11 @@ class SourceRecords(Records):
         def part(block: slice) -> IntArray:
             some = chosen[block]
             rows = slice(some.start, some.stop) if isinstance(some, range) else some
-            features, targets = chunk.rows(rows)
+            # A warning would tell something of the data, and threads have their own state.
+            with np.errstate(all="ignore"):
+                features, targets = chunk.rows(rows)
             with placed(chunk, rows):
-                records = self._records(features, targets, whole=True)
+                records = self._records(features, targets, by_column=self._by_column)
                 return records.units_of_all(weights)
 
         parts = self._pool.map(part, blocks(len(chosen), self._row_bytes, PART_BYTES))
@@ -403,8 +433,7 @@ class SourceRecords(Records):
         for _, chunk, chosen in self._chosen(wanted[order]):
             features, targets = chunk.rows(chosen)
             with placed(chunk, chosen):
-                self._check_form(features, targets)
-            parts.append((features, targets))
+                parts.append((self._formed(features, targets), targets))
             numbers.append(chunk.numbers(chosen))
             names = chunk.names
             seen += len(chosen)
@@ -426,16 +455,22 @@ class SourceRecords(Records):
             if low < high:
                 yield first, chunk, rows[low:high] - first
 
-    def _records(self, features: Any, targets: Any, *, whole: bool = False) -> ArrayRecords:
-        self._check_form(features, targets)
-        return ArrayRecords(features, targets, self.terms, ruler=self.ruler, whole=whole)
+    def _records(self, features: Any, targets: Any, *, by_column: bool = False) -> ArrayRecords:
+        rows = self._formed(features, targets)
+        return ArrayRecords(rows, targets, self.terms, ruler=self.ruler, by_column=by_column)
 
-    def _check_form(self, features: Any, targets: npt.NDArray[Any]) -> None:
-        """Refuse rows and targets that cannot stand beside those that came before."""
+    def _formed(self, features: Any, targets: npt.NDArray[Any]) -> Any:
+        """Return rows in the form of the first ones, or refuse those that cannot stand beside."""
         _check_numbers(targets)
         if features.shape[1] != self.n_features:
             had = f"every chunk must have the same columns; got {self.n_features}"
             raise BadRecord(f"{had} and then {features.shape[1]} from ", 0, " on")
+        if features.dtype != self._dtype:
+            had = f"every chunk must have rows of one precision; got {self._dtype}"
+            raise BadRecord(f"{had} and then {features.dtype} from ", 0, " on; convert all to one")
+        if issparse(features) == self._sparse:
+            return features
+        return csr_array(features) if self._sparse else cast(Sparse, features).toarray()
 
     def _chunk_with(self, row: int) -> tuple[int, Chunk] | None:
         """Return the chunk that holds the row and the number of its first row; None if absent."""

@@ -56,9 +56,13 @@ def is_sparse(features: object) -> bool:
 
 
 def by_columns(features: object) -> bool:
-    """Return whether the entries of a dense column stand side by side in memory."""
+    """Return whether the entries of a dense column stand side by side in memory.
+
+    The step from row to row says so of a single row too: how rows are summed must not depend on how
+    many there are.
+    """
     return isinstance(features, np.ndarray) and (
-        features.strides[0] == features.itemsize and features.shape[1] > 1 < features.shape[0]
+        features.strides[0] == features.itemsize and features.shape[1] > 1
     )
 
 
@@ -113,7 +117,9 @@ def scale_rows(features: Features, norm: float, *, out: Dense | None = None) -> 
         scaled = rows.copy()
         scaled.data = (rows.data * _factors(rows, norm)[filled]).astype(rows.dtype)
         return cast(Features, scaled)
-    dense = np.empty_like(rows, subok=False) if out is None else out
+    if out is None:
+        out = np.empty(rows.shape, rows.dtype, "F" if by_columns(rows) else "C")
+    dense = out
     if dense.shape != rows.shape or dense.dtype != rows.dtype:
         raise InvalidInput(
             f"out must have shape {rows.shape} and type {rows.dtype}; "
@@ -207,7 +213,7 @@ def bring_to_bounds(rows: Dense, norm: float, bounds: Bounds, out: Dense) -> boo
     for side, numbers in enumerate((bounds.low, bounds.high, bounds.center, bounds.half)):
         columns[side] = numbers
     columns[3] = 1.0 / columns[3]
-    longest = _longest(rows.dtype, width, norm)
+    longest = _longest(out.dtype, width, norm)
     if by_columns(rows) and by_columns(out):
         return bring_columns_to_bounds(rows.T, columns, longest, ROWS_IN_CACHE, out.T)
     return bring_rows_to_bounds(rows, columns, longest, out)

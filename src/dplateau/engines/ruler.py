@@ -15,25 +15,22 @@ of a gradient: h <= 2 L / 2^a.
    are cut to L / X, or to a little less than clip / |x|, at a cost of (k + 6) u for k slopes of a
    record. So a gradient before it is rounded to units is at most
    L (1 + 1e-9 + (d + k + 12) u) long.
-2. Losses that the compiled loops know: S is exactly the sum of round_h(g_i), and g_i is a function
-   of record i and of the weights alone, wherever the record stands. Rounding p coordinates moves a
-   vector by at most sqrt(p) h / 2.
-3. Derivatives of a user's own (matrix products in doubles, of at most m rows): a product is off by
-   at most m u / (1 - m u) times the lengths of its m gradients, then it is rounded to units and
-   added exactly. If the other records keep their places, only the product with the changed record
-   changes: by at most 2 m^2 u L + sqrt(p) h more than its gradient. Records that move to other
-   places may get slopes that differ in the last bits of a double.
-4. S as one double is off by n u L, for each neighbor. Noise is added to that number first, so all
+2. S is exactly the sum of round_h(g_i), and g_i is a function of record i and of the weights alone,
+   wherever the record stands and whoever stands beside it: no library's matrix product is used,
+   since those choose their order by the size of the matrix and the place in it. (A derivative of a
+   user's own is asked to treat scores one by one.) Rounding p coordinates moves a vector by at most
+   sqrt(p) h / 2.
+3. S as one double is off by n u L, for each neighbor. Noise is added to that number first, so all
    that follows is computed from what composition lets out.
 
 Together a record moves the sum by at most L (1 + slack) with
 
-    slack = 1e-9 + (d + k + 12) u + 2 sqrt(p) / 2^a + 2 m^2 u + 2 n u,
+    slack = 1e-9 + (d + k + 12) u + 2 sqrt(p) / 2^a + 2 n u,
 
 and where one record replaces another, two gradients with two slacks count. The engine multiplies
 the noise by 1 + slack: measured in the noise, a record moves the sum by at most L again, so a claim
 for L and the stated noise holds for what was computed. For n = 100,000 and p = 100 the slack is
-1.3e-9; it stays below 1e-6 up to n = 4e9.
+1.1e-9; it stays below 1e-6 up to n = 4e9.
 """
 
 from __future__ import annotations
@@ -50,8 +47,6 @@ from dplateau.ground.types import FloatArray, IntArray
 # Units in a gradient's length, and in a sum of all of them, as powers of two: few enough for exact
 # sums in doubles (of 256 gradients) and in integers (of all).
 BITS, BITS_OF_SUM = 44, 62
-# Most rows of a matrix product.
-ROWS_IN_PRODUCT = 1 << 10
 ROUNDING = 2.0**-53
 
 
@@ -91,7 +86,6 @@ def ruler_for(lipschitz: float, n: int, n_features: int, n_outputs: int) -> Rule
         NORM_ROOM
         + (n_features + n_outputs + 12) * ROUNDING
         + 2 * math.sqrt(n_features * n_outputs) / 2**bits
-        + 2 * ROWS_IN_PRODUCT**2 * ROUNDING
         + 2 * n * ROUNDING
     )
     return Ruler(unit=largest / 2**bits, slack=slack)

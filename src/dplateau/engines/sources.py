@@ -32,7 +32,15 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from dplateau.engines.arrow import batches, begun, is_reader, labels, numbers, table_rows
+from dplateau.engines.arrow import (
+    batches,
+    begun,
+    is_reader,
+    labels,
+    numbers,
+    picked,
+    table_rows,
+)
 from dplateau.engines.randomness import Coins, SecureRandomness, SeededRandomness, coins_for
 from dplateau.engines.rows import blocks, is_sparse, scale_rows
 from dplateau.errors import BadRecord, DplateauError, InvalidInput
@@ -570,7 +578,7 @@ class _Encoded:
             start, stop, _ = chosen.indices(self.n)
             batch = self.batch.slice(start, stop - start)
         else:
-            batch = self.batch.take(chosen)
+            batch = picked(self.batch, chosen)
         at = getattr(self.encode, "at", None)
 
         def some(part: slice) -> Part:
@@ -625,9 +633,11 @@ def _items(chunks: Iterable[Any]) -> Iterator[tuple[Any, Chunk]]:
 
     What it raises on its way may quote what it reads, and is lost but for its kind.
     """
-    first, iterator = 0, iter(chunks)
+    first = 0
+    iterator: Iterator[Any] | None = None
     while True:
         try:
+            iterator = iter(chunks) if iterator is None else iterator
             item = next(iterator)
         except StopIteration:
             return
@@ -683,6 +693,10 @@ def _chunk(part: Any, first: int = 0) -> _Slice:
         trouble = f"got shapes {features.shape} and {targets.shape}"
     if trouble is not None:
         raise InvalidInput(f"{asked}; {trouble} ({where})")
+    if issparse(features) and cast(Any, features).format != "csr":
+        raise InvalidInput(
+            f"sparse features must be CSR; got {type(features).__name__}: call .tocsr() ({where})"
+        )
     return _Slice(features, targets, first, names)
 
 

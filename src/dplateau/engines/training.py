@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import issparse
 
 from dplateau.algorithms import (
     AllIterates,
@@ -82,7 +83,9 @@ def train(
         A matrix of float32 or float64 (memory-mapped or in memory) or a CSR matrix with an array of
         targets; or, without targets, a source (see ``dplateau.engines.sources``) or an iterable of
         pairs (features, targets). Scores are computed in the precision of the features (with
-        several classes in double precision), weights and noise in double precision.
+        several classes in double precision), weights and noise in double precision. Arrays in
+        memory and mapped files of at most 128 MB are copied first, so that what happens to them
+        meanwhile changes no step; all other rows are checked whenever they are read.
     feature_norm
         Public bound on the norm of every row, a column of ones included; see :func:`scale_rows`.
     clip
@@ -113,6 +116,33 @@ def train(
     NotApplicable
         If the domain has no projection, or the loss no constants where gradients are taken.
     """
+    options: dict[str, Any] = {
+        "feature_norm": feature_norm,
+        "clip": clip,
+        "randomness": randomness,
+        "progress": progress,
+        "on_checkpoint": on_checkpoint,
+        "engine": engine,
+    }
+    if targets is not None and engine is None:
+        features = _copied(features)
+    return train_kept(run, loss, features, targets, **options)
+
+
+def train_kept(
+    run: Run,
+    loss: Loss,
+    features: Any,
+    targets: npt.NDArray[Any] | None,
+    *,
+    feature_norm: float,
+    clip: float | None,
+    randomness: Randomness | None,
+    progress: Progress | None,
+    on_checkpoint: OnCheckpoint | None,
+    engine: str | Ray | None,
+) -> FloatArray:
+    """Do the same with features that nobody else can change meanwhile, without a copy."""
     _check_run(run, loss, feature_norm, clip)
     terms, cluster = Terms(loss, feature_norm, clip), engine_of(engine)
     randomness = randomness or SecureRandomness()
@@ -176,8 +206,10 @@ def take_steps(
                 _walk(run, records, weights, leaving, randomness or SecureRandomness(), report)
         except BaseException as error:
             # An interrupted run releases nothing, not even to a debugger: neither the weights nor
-            # the frames of the loop, whose variables a traceback would keep.
+            # the frames of the loop, whose variables a traceback would keep, be it of an error
+            # that this one took the place of.
             weights.fill(0)
+            error.__context__ = None
             raise error.with_traceback(None) from None
     return np.stack(leaving.checkpoints) if run.has_checkpoints else weights.reshape(leaving.shape)
 
@@ -237,12 +269,25 @@ def _steps_taken(run: Run, randomness: Randomness) -> int:
 
 def _records(run: Run, features: Any, targets: npt.NDArray[Any] | None, terms: Terms) -> Records:
     """Return the records: in memory, or read from where they are when that is needed."""
-    small = not is_mapped(features) or features.nbytes <= 2 * CHUNK_BYTES
-    if targets is not None and small:
+    if targets is not None and not _stays(features):
         return ArrayRecords(features, targets, terms)
     source = _source(features, targets)
     _check_passes(run, source)
     return SourceRecords(source, terms, run.n)
+
+
+def _stays(features: Any) -> bool:
+    """Return whether these are rows in a file that are read from there at every step."""
+    return is_mapped(features) and features.nbytes > 2 * CHUNK_BYTES
+
+
+def _copied(features: Any) -> Any:
+    """Return rows that only the caller has: what was checked once must not change later."""
+    if issparse(features):
+        return cast(Any, features).copy()
+    if isinstance(features, np.ndarray) and not _stays(features):
+        return np.array(features, order="C")
+    return features
 
 
 def _source(features: Any, targets: npt.NDArray[Any] | None) -> Source:

@@ -33,10 +33,10 @@ from dplateau.engines import (
     Randomness,
     SecureRandomness,
     SeededRandomness,
-    train,
 )
 from dplateau.engines.cluster import engine_of
 from dplateau.engines.ranges import noisy_ranges
+from dplateau.engines.training import train_kept
 from dplateau.errors import InvalidInput, PoorPlanWarning, PrivacyLeakWarning, SpendRefused
 from dplateau.estimators.columns import columns_of
 from dplateau.estimators.data import ArrayData, Data, names_of, source_data, source_of
@@ -271,7 +271,7 @@ class PrivateLinearModel(BaseEstimator):
             bend = None if chosen.lengths is None else chosen.lengths.bend_of_longest
             row_map = dataclasses.replace(row_map, whitening=training.whitening, bend=bend)
             watching = None if stages is None else self._watching(stages, row_map)
-            weights = train(
+            weights = train_kept(
                 chosen.run,
                 chosen.loss,
                 training.features,

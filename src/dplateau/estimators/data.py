@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -130,7 +130,7 @@ class SourceData:
     ) -> Training:
         """Return the source with every row mapped when it is read, or from a scratch file."""
         del slots  # the run declares how many records there are
-        source: Source = Prepared(self.source, Mapped(row_map, goal.read, self.width))
+        source: Source = Prepared(self.source, Mapped(row_map, goal.read, self.width, self.dtype))
         if self.scratch is not None:
             source = in_scratch_file(source, folder=None if self.scratch is True else self.scratch)
         rounds: list[Whitening] = []
@@ -173,17 +173,19 @@ class Mapped:
     row_map: RowMap
     read: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
     width: int
+    dtype: Any
 
     def __call__(self, features: Any, targets: Any) -> Part:
-        """Return rows and targets as the loss takes them."""
+        """Return rows and targets as the loss takes them, in the precision of the first rows."""
         count = len(targets)
         if features.shape[1] != self.width:
             had = f"every chunk must have the same columns; got {self.width}"
             raise BadRecord(f"{had} and then {features.shape[1]} from ", 0, " on")
         if issparse(features):
-            return self.row_map.training_rows(features, count), self.read(targets)
-        rows = _numbers(np.asarray(features))
-        return self.row_map.training_rows(rows, count), self.read(targets)
+            rows: Any = cast(Any, features).astype(self.dtype, copy=False)
+        else:
+            rows = _numbers(np.asarray(features))
+        return self.row_map.training_rows(rows, count, self.dtype), self.read(targets)
 
 
 def _numbers(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:

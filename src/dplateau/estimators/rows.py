@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_array, hstack, issparse
 
+from dplateau.engines.kernels import scores_of
 from dplateau.engines.rows import (
     EVERYTHING,
     Dense,
@@ -57,14 +59,18 @@ class RowMap:
         """Return how many slopes scores have along a row."""
         return 1 if self.bend is None else 2
 
-    def training_rows(self, features: Dense | Sparse, slots: int) -> Dense | Sparse:
+    def training_rows(
+        self, features: Dense | Sparse, slots: int, dtype: npt.DTypeLike | None = None
+    ) -> Dense | Sparse:
         """Return one row per record, and rows of zeros up to ``slots`` for absent records.
+
+        They have the precision of ``features``; dense ones may be given another.
 
         This is the map up to whitening, which they are needed for. A row of zeros has a zero
         gradient under every loss, its constant feature included.
         """
         n, d = features.shape
-        dtype: np.dtype[Any] = features.dtype
+        dtype = features.dtype if dtype is None else np.dtype(dtype)
         constant = _not_above(self.intercept, dtype)
         if issparse(features):
             scaled: Sparse = scale_rows(self._bounded_sparse(features), self.data_norm)
@@ -129,16 +135,18 @@ class RowMap:
         if issparse(features):
             lengths = row_norms(self._divided_sparse(self._cut_sparse(features)))
         else:
-            lengths = row_norms((self._cut(features) - self.center) / self.half)
+            cut = np.ascontiguousarray(self._cut(features))
+            lengths = row_norms((cut - self.center) / self.half)
         return np.asarray(np.hypot(np.minimum(lengths, self.data_norm), self.intercept))
 
     def _turned(self, features: Dense | Sparse) -> tuple[FloatArray, FloatArray]:
         """Return rows after all rounds of whitening, and how much of its length each has kept."""
         dense: Dense = cast(Sparse, features).toarray() if issparse(features) else features
-        turned = self.training_rows(dense, len(dense)).astype(np.float64)
+        rows = self.training_rows(np.ascontiguousarray(dense), len(dense))
+        turned = rows.astype(np.float64)
         kept = np.ones(len(turned))
         for round_ in self.whitening:
-            turned = turned @ round_.matrix
+            turned = scores_of(turned, np.ascontiguousarray(round_.matrix.T))
             each = round_.shares(turned)
             turned *= each[:, None]
             kept *= each
@@ -163,10 +171,13 @@ class RowMap:
             rows.data = rows.data * np.repeat(shares, np.diff(rows.indptr))
             scores[:] = rows @ coef.T
             return scores + intercept
+        by_score = np.ascontiguousarray(coef, dtype=np.float64)
         for part in blocks(n, 8 * d):
-            cut = self._cut(features[part])
+            # Row by row, in one order and by one way: counts of scores are released with noise for
+            # one row, so no row's score may depend on the others, not even in its last bit.
+            cut = np.ascontiguousarray(self._cut(features[part]))
             shares = self._shares((cut - self.center) / self.half)
-            scores[part] = (cut * shares[:, None]) @ coef.T
+            scores[part] = scores_of(cut * shares[:, None], by_score)
             scores[part] += (1 - shares)[:, None] * self._at_center(coef)
         return scores + intercept
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dplateau.engines import Randomness
+from dplateau.engines.kernels import scores_of
 from dplateau.engines.moments import noise_std_of, noisy_moments
 from dplateau.engines.rows import Dense, Sparse, blocks, row_norms, scale_rows
 from dplateau.ground.types import FloatArray
@@ -31,8 +32,10 @@ class Whitening:
     def rows(self, rows: Dense) -> Dense:
         """Return every row after the map, of norm at most 1 exactly."""
         mapped = np.empty((len(rows), self.matrix.shape[1]), dtype=rows.dtype)
+        turning = np.ascontiguousarray(self.matrix.T)
         for part in blocks(len(rows), 16 * self.matrix.shape[0]):
-            turned = np.asarray(rows[part], dtype=np.float64) @ self.matrix
+            # Each row by itself: what it becomes must not depend on the rows beside it.
+            turned = scores_of(np.ascontiguousarray(rows[part], dtype=np.float64), turning)
             mapped[part] = scale_rows(turned.astype(rows.dtype), 1.0)
         return mapped
 
