@@ -236,6 +236,16 @@ def test_factors_beyond_every_number_are_powers() -> None:
     assert f"at most e^{rounded_up(large.claimed_epsilon)} times" in words_of(large).sentence
 
 
+def test_counts_of_files_are_not_made_into_lists() -> None:
+    """A small file took 8 GB to be described, and one with more zeros all that there was."""
+    document = json.loads(BOTH.to_json())
+    document["content"]["parts"][0]["count"] = 10**300
+    many = Composition.from_dict(resealed(document))
+    assert many.releases > 10**300 - 1
+    assert words_of(many, attack=False).released[0].startswith("1000000")
+    assert not sign_off(many).ok
+
+
 # --- explained ----------------------------------------------------------------------------------
 
 

@@ -258,6 +258,11 @@ class Composition(Claimed):
         return tuple(entry.part for entry in self.entries for _ in range(entry.count))
 
     @property
+    def releases(self) -> int:
+        """How many releases there are; a file may count more than a list of them could hold."""
+        return sum(entry.count for entry in self.entries)
+
+    @property
     def certificates(self) -> tuple[Certificate, ...]:
         """The certificates among the parts."""
         return tuple(part for part in self.parts if isinstance(part, Certificate))

@@ -240,4 +240,4 @@ def words_of(part: Part) -> str:
     claim = part.headline
     if isinstance(part, Certificate):
         return f"{claim}, {part.run.kind} by {part.theorem.title}"
-    return f"{claim}, {len(part.parts)} parts by {part.method}"
+    return f"{claim}, {part.releases} parts by {part.method}"

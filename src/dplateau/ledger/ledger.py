@@ -491,7 +491,7 @@ def _name_of(part: Part) -> str:
         case ForeignPart():
             return part.name
         case Composition():
-            return f"{len(part.parts)} parts"
+            return f"{part.releases} parts"
 
 
 def _left_epsilon(account: Account) -> float:

@@ -215,7 +215,7 @@ def _proof(claimed: Certificate | Composition) -> str:
 def _subject(claimed: Certificate | Composition) -> str:
     if isinstance(claimed, Certificate):
         return in_short(claimed.run, length=True)
-    return f"{counted(len(claimed.parts), 'release')} together"
+    return f"{counted(claimed.releases, 'release')} together"
 
 
 @dataclass(frozen=True, eq=False)

@@ -283,7 +283,7 @@ def _part(part: Certificate | Composition | ForeignPart) -> tuple[str, str, str]
         return part.name, part.words, "the word of whoever states it"
     if isinstance(part, Composition):
         return (
-            f"{counted(len(part.parts), 'release')} by {part.method}",
+            f"{counted(part.releases, 'release')} by {part.method}",
             part.headline,
             "the proofs of its parts",
         )

@@ -202,7 +202,7 @@ def _released(paper: Paper) -> Iterator[str]:
         yield _what_left(paper)
         return
     where = "the same records" if paper.records == "same" else "disjoint records"
-    yield f"{counted(len(paper.parts), 'release')} from {where}:"
+    yield f"{counted(paper.releases, 'release')} from {where}:"
     for entry in paper.entries:
         times = f"{entry.count} x " if entry.count > 1 else ""
         if isinstance(entry.part, ForeignPart):
