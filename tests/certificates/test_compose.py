@@ -350,7 +350,7 @@ def test_laws_of_a_file_are_not_trusted_at_other_deltas() -> None:
 def test_text_that_is_no_composition() -> None:
     for text, reason in (
         ("{", "the text is no JSON"),
-        ("[]", "lacks 'kind'"),
+        ("[]", "a dict is needed"),
         (FULL.to_json(), "not a composition: it says that it is 'dplateau/certificate'"),
         (json.dumps({"kind": "dplateau/composition", "format": 9}), "of format 9; dplateau"),
     ):

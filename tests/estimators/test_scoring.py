@@ -217,6 +217,13 @@ def test_a_class_that_noise_hides_has_no_balanced_score() -> None:
     assert "AUC" not in found
 
 
+def test_a_class_that_noise_hardly_shows_has_a_deviation() -> None:
+    noisy = np.array([[900, 40, 20, 10], [1, 5, 5, 3]])
+    found = Counts(("no", "yes"), COARSE, noisy, 3.0, 984).scores
+    for name in ("balanced accuracy", "AUC"):
+        assert 0.02 < found[name].noise_std < 1.0
+
+
 def test_what_cannot_be_scored_is_refused() -> None:
     rows, labels = records(1500)
     model = PrivateLogisticRegression(classes=[0, 1], random_state=0, **QUICK).fit(rows, labels)

@@ -61,6 +61,9 @@ def bad_rows() -> Iterator[tuple[str, Any, str]]:
     )
     yield "polars", pl.DataFrame({"a": X[:, 0], "b": words}), f"{named} .*: text"
     yield "dict", with_cell(TEXT, (7, 1), {NAME: NUMBER}, object), f"{cell} .*not 'dict'"
+    inner = with_cell(X, (7, 1), 0.0, object)
+    inner[7, 1] = [NUMBER]
+    yield "list in a cell", inner, f"{cell} .*not 'list'"
     yield "complex", with_cell(X, (7, 1), NUMBER + 1j, complex), "Complex data not supported"
     yield "NaN", with_cell(LARGE, (7, 1), np.nan, float), f"{cell} .*: NaN"
     yield "infinite", with_cell(LARGE, (7, 1), np.inf, float), f"{cell} .*inf"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy.stats import norm
 
 from catalogue import RUNS
 from dplateau import (
@@ -154,13 +155,29 @@ def test_a_group_is_what_an_attack_looks_for() -> None:
     assert "groups of 3 records found, at most" in report_page(three)
 
 
-def test_a_claim_without_delta_has_no_exception() -> None:
+def test_the_sentence_is_differential_privacy_and_no_more() -> None:
+    """Outcomes beyond the factor may be far likelier than delta: the text must not limit them."""
+    mu = 4**0.5 / 2.0
+    claim = certify(NoisyGD(n=9, steps=4, noise_multiplier=2.0, release="all"), DELTA)
+    beyond = norm.cdf(mu / 2 - claim.claimed_epsilon / mu)
+    assert beyond > 4 * DELTA
+    factor = rounded_up(math.exp(claim.claimed_epsilon), 3)
+    said = f"every event is at most {factor} times as likely (e^epsilon, epsilon = "
+    assert said in words_of(claim).sentence
+    assert words_of(claim).sentence.endswith(
+        "), plus 1e-05 (delta), with it as without it, and the other way round."
+    )
+    replaced = certify(claim.run.replace(neighbors="replace"), DELTA)
+    assert "with it as with any other in its place" in words_of(replaced).sentence
+
+
+def test_a_claim_without_delta_has_none_in_its_sentence() -> None:
     once = NoisyGD(
         n=9, steps=1, noise_multiplier=9.0, noise_kind="laplace", dimension=1, release="all"
     )
     pure = certify(once, 0.0)
     assert "Laplace noise, fresh and independent at every step" in report_page(pure)
-    assert words_of(pure).sentence.endswith(", without exception (delta = 0).")
+    assert "delta" not in words_of(pure).sentence
     assert "computed for a delta above 0 only" in report_page(pure)
 
 
@@ -216,7 +233,17 @@ def test_assumptions_that_matter_most_are_those_of_real_claims() -> None:
 def test_factors_beyond_every_number_are_powers() -> None:
     large = certify(NoisyGD(n=500, steps=4000, noise_multiplier=1.0, release="all"), DELTA)
     assert large.claimed_epsilon > 710
-    assert f"more than e^{rounded_up(large.claimed_epsilon)} times" in words_of(large).sentence
+    assert f"at most e^{rounded_up(large.claimed_epsilon)} times" in words_of(large).sentence
+
+
+def test_counts_of_files_are_not_made_into_lists() -> None:
+    """A small file took 8 GB to be described, and one with more zeros all that there was."""
+    document = json.loads(BOTH.to_json())
+    document["content"]["parts"][0]["count"] = 10**300
+    many = Composition.from_dict(resealed(document))
+    assert many.count > 10**300 - 1
+    assert words_of(many, attack=False).released[0].startswith("1000000")
+    assert not sign_off(many).ok
 
 
 # --- explained ----------------------------------------------------------------------------------
@@ -486,6 +513,24 @@ def test_an_audit_is_told_and_must_be_about_the_claim() -> None:
         report_page(COVERED, audit=found)
     with pytest.raises(InvalidInput, match="altered"):
         report_page(HIDDEN, audit=changed(found, verdict="violated"))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"certificate": None}, "about another claim"),
+        ({"certificate": ["x"]}, "about another claim"),
+        ({"verdict": "perfect"}, "its verdict must be"),
+        ({"lower_bound": "x"}, "its lower bound must be a number"),
+        ({"lower_bound": []}, "its lower bound must be a number"),
+        ({"lower_bound": -1.0}, "its lower bound must be a number"),
+    ],
+)
+def test_a_sealed_audit_that_is_none_is_refused(change: dict[str, Any], reason: str) -> None:
+    found = findings_against(COVERED, COVERED.verify(), effort="quick").to_dict()
+    forged_audit = resealed({**found, "content": {**found["content"], **change}})
+    with pytest.raises(InvalidInput, match=reason):
+        report_page(COVERED, audit=forged_audit)
 
 
 def test_an_audit_of_a_part_is_told_as_that() -> None:

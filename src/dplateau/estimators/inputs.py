@@ -41,7 +41,7 @@ _HARMLESS = re.compile(
             r"y should be a 1d array, got an array of shape \([\d, ]+\) instead\.",
             r"This \w+ estimator requires y to be passed, but the target y is None\.",
             r"Unknown label type: [\w-]+\..*",
-            r"setting an array element with a sequence\..*",
+            r"setting an array element with a sequence\. The requested array has an inhom.*",
         )
     ),
     re.DOTALL,

@@ -77,15 +77,16 @@ class Counts:
     @property
     def scores(self) -> dict[str, NoisyNumber]:
         """Return what the counts say about the model, by name."""
-        scores = {
-            "accuracy": self._number(self._accuracy),
-            "balanced accuracy": self._number(self._balanced),
-        }
-        if len(self.classes) == 2:
-            scores["AUC"] = self._number(self._auc)
+        scores = {"accuracy": self._number(self._accuracy)}
+        # A class that noise hides has no share that could be told.
+        totals = self.noisy.sum(axis=1)
+        if np.all(totals > 2 * self.noise_std * math.sqrt(self.noisy.shape[1])):
+            scores["balanced accuracy"] = self._number(self._balanced)
+            if len(self.classes) == 2:
+                scores["AUC"] = self._number(self._auc)
         if self.shift is not None and len(self.edges) > 1:
             scores["calibration error"] = self._calibration()
-        return {name: one for name, one in scores.items() if math.isfinite(one.value)}
+        return scores
 
     @property
     def predicted(self) -> FloatArray:
@@ -118,19 +119,12 @@ class Counts:
         return float(self._right(counts).sum() / self.rows)
 
     def _balanced(self, counts: FloatArray) -> float:
-        totals = counts.sum(axis=1)
-        # A class that noise hides has no share that could be told.
-        if np.any(totals <= 2 * self.noise_std * math.sqrt(counts.shape[1])):
-            return math.nan
-        return float(np.mean(np.clip(self._right(counts) / totals, 0.0, 1.0)))
+        return float(np.mean(np.clip(self._right(counts) / counts.sum(axis=1), 0.0, 1.0)))
 
     def _auc(self, counts: FloatArray) -> float:
         """Return how likely the second class has the higher bin; equal ones count half."""
-        totals = counts.sum(axis=1)
-        if np.any(totals <= 2 * self.noise_std * math.sqrt(counts.shape[1])):
-            return math.nan
         below = np.cumsum(counts[0]) - counts[0] / 2
-        return float(np.clip(counts[1] @ below / totals.prod(), 0.0, 1.0))
+        return float(np.clip(counts[1] @ below / counts.sum(axis=1).prod(), 0.0, 1.0))
 
     def _calibration(self) -> NoisyNumber:
         """Return the mean gap between predicted and observed shares, and what noise alone makes."""

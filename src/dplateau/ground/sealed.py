@@ -172,6 +172,9 @@ def _other_kind(document: Any, kind: Kind) -> str | None:
     said = document.get("kind", document.get("format")) if isinstance(document, dict) else None
     if isinstance(said, str) and said.startswith("dplateau/"):
         return f"{_no(kind)}: it says that it is {_SHORT.repr(said)}"
+    if not isinstance(document, dict):
+        found = type(document).__name__
+        return f"{_no(kind)}: a dict is needed, as JSON or to_dict() gives it; got {found}"
     return f"{_no(kind)}: the text lacks 'kind': '{kind.name}'"
 
 

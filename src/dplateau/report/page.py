@@ -347,9 +347,15 @@ def _audit_of(paper: Paper, audit: Any) -> dict[str, Any] | None:
     if audit is None:
         return None
     content = open_sealed(audit, AUDIT).content
-    about = content["certificate"].get("content")
+    said, least = content["certificate"], content["lower_bound"]
+    about = said.get("content") if isinstance(said, dict) else None
     if about not in [one.to_dict()["content"] for one in (paper, *certificates_in(paper))]:
         raise InvalidInput("the audit is about another claim than the certificate's")
+    # The page repeats these, and a digest that fits says nothing about what they are.
+    if content["verdict"] not in ("violated", "not violated"):
+        raise InvalidInput("not an audit: its verdict must be 'violated' or 'not violated'")
+    if least is not None and not (isinstance(least, float | int) and least >= 0):
+        raise InvalidInput("not an audit: its lower bound must be a number, 0 or above, or null")
     return content
 
 
@@ -456,7 +462,7 @@ img { display: block; max-width: 100%; max-height: 30rem; margin: .8rem auto; }
   img { max-height: 8.2cm; margin: .3rem auto; }
   table { font-size: 9pt; margin: .3rem 0; }
   th, td { padding: .12rem .5rem .12rem 0; }
-  img, tr, pre, li, .warning { break-inside: avoid; }
+  h2, h3, img, tr, pre, li, .warning { break-inside: avoid; }
   .good, .bad, tr.marked td { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
 }
 """

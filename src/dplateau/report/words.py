@@ -168,16 +168,15 @@ def _sentence(paper: Paper) -> str:
     factor = f"e^{epsilon}"
     if paper.claim.epsilon < _LARGEST_POWER:
         factor = rounded_up(math.nextafter(math.exp(paper.claim.epsilon), math.inf), 3)
-    apart = (
-        f"apart from outcomes with a probability of {rounded_up(paper.claim.delta)} altogether "
-        "(delta)"
-    )
-    if paper.claim.delta == 0:
-        apart = "without exception (delta = 0)"
+    # Not "except for outcomes of probability delta": those beyond the factor may be likelier.
+    plus = "" if paper.claim.delta == 0 else f", plus {rounded_up(paper.claim.delta)} (delta)"
+    replaced = {neighbors for neighbors, _ in relations_of(paper)} == {"replace"}
+    without = "with any other in its place" if replaced else "without it"
     return (
         "Whoever knows everything about all the others and sees all that was released learns no "
-        f"more than this about one more {unit_of(paper)}: no outcome becomes more than {factor} "
-        f"times as likely because of it (e^epsilon, epsilon = {epsilon}), {apart}."
+        f"more than this about one more {unit_of(paper)}: every event is at most {factor} times "
+        f"as likely (e^epsilon, epsilon = {epsilon}){plus}, with it as {without}, and the other "
+        "way round."
     )
 
 

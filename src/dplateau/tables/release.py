@@ -220,7 +220,8 @@ def neighbors_in_words(certificate: Certificate) -> str:
     run = certificate.run
     who = "one row" if run.group_size == 1 else f"the rows of one person, at most {run.group_size}"
     if run.neighbors == "replace":
-        return f"tables that differ in {who}, exchanged for as many others (replace)"
+        others = "any other" if run.group_size == 1 else "as many others"
+        return f"tables that differ in {who}, exchanged for {others} (replace)"
     return f"tables that differ in {who}, present in one and absent from the other (add-remove)"
 
 
