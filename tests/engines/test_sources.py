@@ -429,7 +429,6 @@ def test_sparse_chunks_of_other_layouts_are_refused_in_words() -> None:
 
 
 def test_rows_are_picked_from_views_of_texts_too() -> None:
-    pytest.importorskip("pyarrow", "16")
     columns = {"x": pa.array(["1", "-1"] * 250).cast(pa.string_view()), "y": np.ones(500)}
 
     def encode(batch: Any) -> tuple[Any, Any]:

@@ -417,8 +417,11 @@ def test_who_has_no_time_confirms_nothing(file: Path, capsys: pytest.CaptureFixt
 def test_compositions_and_mixing_certificates_have_a_limit_too() -> None:
     """A part is not started when the time is over, and no law is put on a grid."""
     parts = [certify(RUNS[name], 1e-5) for name in ("Poisson", "Poisson, short")]
-    both = compose(parts, delta=1e-5).to_dict()
+    composed = compose(parts, delta=1e-5)
+    both = composed.to_dict()
     assert verify(both, seconds=math.inf).ok
+    assert composed.verify().ok
+    assert not composed.verify(seconds=1e-9).ok
     late = verify(both, seconds=1e-9)
     assert (late.ok, late.checks[-1].name, late.rederived_epsilon) == (False, "time", None)
     with pytest.raises(InvalidInput, match="seconds must be above 0"):

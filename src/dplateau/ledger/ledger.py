@@ -465,7 +465,9 @@ def _unfit(part: Part, settings: Settings) -> str | None:
             )
     if isinstance(part, ForeignPart):
         return None
-    verdict = part.verify()
+    from dplateau.verify import PATIENT_SECONDS
+
+    verdict = part.verify(seconds=PATIENT_SECONDS)
     return None if verdict.ok else f"it is not verified ({verdict.checks[-1].detail})"
 
 

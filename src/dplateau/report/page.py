@@ -46,6 +46,7 @@ from dplateau.report.words import (
     unit_of,
     words_of,
 )
+from dplateau.verify import PATIENT_SECONDS
 
 # Where the tables look.
 DELTAS = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9)
@@ -72,7 +73,7 @@ def report_page(paper: Paper, *, audit: Any = None, name: str = "certificate.jso
     InvalidInput
         If the audit is about another claim.
     """
-    verdict = sign_off(paper.to_dict(), seconds=math.inf)
+    verdict = sign_off(paper.to_dict(), seconds=PATIENT_SECONDS)
     body = "\n".join(
         _tag("section", text, id=title.lower().replace(" ", "-"))
         for title, text in _sections(paper, verdict, _audit_of(paper, audit), name)

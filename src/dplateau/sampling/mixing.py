@@ -74,11 +74,14 @@ class MixingCertificate(Shown, Sealed):
         """Return BibTeX of what to cite for this claim."""
         return "\n".join(citation.bibtex() for citation in CITATIONS)
 
-    def verify(self) -> MixingVerification:
-        """Re-derive the claim by code that shares nothing with the code that found it."""
-        from dplateau.verify import verify_mixing
+    def verify(self, *, seconds: float | None = None) -> MixingVerification:
+        """Re-derive the claim by code that shares nothing with the code that found it.
 
-        return verify_mixing(self.to_dict(), seconds=math.inf)
+        After ``seconds`` of processor time (10 unless told otherwise) it is given up.
+        """
+        from dplateau.verify import SECONDS, verify_mixing
+
+        return verify_mixing(self.to_dict(), seconds=SECONDS if seconds is None else seconds)
 
     def _content(self) -> dict[str, Any]:
         return {

@@ -16,6 +16,8 @@ from dplateau.ground.shown import rounded_up
 
 # A file from anywhere is answered within so many seconds of processor time, unless told otherwise.
 SECONDS = 10.0
+# Where the file is one's own as a rule, and a refusal costs more than waiting.
+PATIENT_SECONDS = 60.0
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
