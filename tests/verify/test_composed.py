@@ -12,9 +12,11 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import stats
 
 from dplateau.verify.cases import fewer_uses
+from dplateau.verify.coins import NO_USES, Atoms
 from dplateau.verify.composed import Rows, _largest, composed_epsilon
 from dplateau.verify.pairs import (
     Between,
+    BlockPair,
     GaussianPair,
     LaplacePair,
     LossPair,
@@ -22,7 +24,7 @@ from dplateau.verify.pairs import (
     SwappedPair,
     two_sided_pair,
 )
-from dplateau.verify.precise import gaussian_delta, gaussian_epsilon
+from dplateau.verify.precise import MP, Precise, gaussian_delta, gaussian_epsilon
 
 
 def brute_delta(pair: SampledPair, epsilon: float, order: int) -> float:
@@ -42,6 +44,58 @@ def test_deltas_of_a_sampled_step(pair: SampledPair, order: int) -> None:
     found = pair.deltas(epsilons, order)
     exact = [brute_delta(pair, float(eps), order) for eps in epsilons]
     assert found == pytest.approx(exact, rel=1e-6, abs=1e-9)
+
+
+def exact_delta(pair: SampledPair, epsilon: float, order: int) -> Precise:
+    """Masses beyond the point where the loss is epsilon, of a pair without a shift."""
+    q, r = MP.mpf(pair.rate), MP.mpf(pair.step)
+    loss = MP.mpf(epsilon if order == 0 else -epsilon)
+    x = MP.log((MP.expm1(loss) + q) / q) / r + r / 2
+    if order == 0:
+        mixed = (1 - q) * MP.ncdf(-x) + q * MP.ncdf(r - x)
+        return mixed - MP.exp(epsilon) * MP.ncdf(-x)
+    return MP.ncdf(x) - MP.exp(epsilon) * ((1 - q) * MP.ncdf(x) + q * MP.ncdf(x - r))
+
+
+@pytest.mark.parametrize(
+    ("rate", "step", "order", "epsilon"),
+    [
+        (0.4060777655280502, 579.684266465685, 0, 60795.9219598611),
+        (0.020290837442256907, 19.85847858447148, 0, 767.1637430021644),
+        (0.9999999999998492, 14.696567093786111, 1, 29.52303226155846),
+        (0.44505168369223225, 6.685696776812768, 1, 0.5888802933417778),
+        (2.3056002604751605e-18, 10.075502387107463, 1, 2.3056002604751605e-18),
+    ],
+)
+def test_curves_of_sampled_steps_are_never_too_low(
+    rate: float, step: float, order: int, epsilon: float
+) -> None:
+    """Where exponentials overflow, and where rounding decides whether a curve has ended."""
+    pair = SampledPair(rate, step)
+    found = float(pair.deltas(np.array([epsilon]), order)[0])
+    assert 0 < exact_delta(pair, epsilon, order) <= found
+
+
+@pytest.mark.parametrize("place", [0.1, 1.0, 3.0, 10.0, 20.0, 35.0])
+@pytest.mark.parametrize("mu", [1e-6, 1e-3, 0.1])
+def test_tails_of_short_distances_are_never_too_low(mu: float, place: float) -> None:
+    """Two tails that hardly differ: what their logarithms were rounded by counts."""
+    epsilons = mu * place * (1 + np.arange(20) / 1000)
+    one = Atoms(np.array([mu]), np.ones(1))
+    for pair in (GaussianPair(mu), SwappedPair(1.0, mu), BlockPair(one, NO_USES, 1e-290)):
+        found = pair.deltas(epsilons, 0)
+        for epsilon, delta in zip(epsilons.tolist(), found.tolist(), strict=True):
+            assert gaussian_delta(epsilon, mu) * (1 - MP.mpf(10) ** -40) <= delta
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize(("ratio", "rate"), [(0.0417, 0.156), (0.0621, 0.089), (21.6, 0.213)])
+def test_curves_of_bounded_losses_end_where_they_do(ratio: float, rate: float, order: int) -> None:
+    pair = LaplacePair(ratio, rate)
+    end = pair.reach(0.0, order)[1]
+    *inside, beyond = pair.deltas(end * (1 + np.r_[-3e-16 * np.arange(1, 30), 1e-9]), order)
+    assert min(inside) > 0
+    assert beyond == 0
 
 
 def test_deltas_of_a_swap_follow_from_its_law_of_losses() -> None:

@@ -324,6 +324,49 @@ def test_noise_that_overflows_hides_nothing(bound: str) -> None:
     assert "beyond double precision" in verdict.checks[-1].detail
 
 
+@pytest.mark.parametrize("epsilon", [400.0, 711.0, 2000.0, 1e5])
+def test_losses_whose_exponentials_overflow_are_losses(epsilon: float) -> None:
+    """Above 709.78 the curve of a sampled step was zero: (711, 1e-5) where 170,550 is needed."""
+    run = NoisySGD(n=10, sampling_rate=0.4, steps=1, noise_multiplier=1 / 580, release="all")
+    found = json.loads(certify(run, 1e-5, bounds=[bound_named("pld_composition")]).to_json())
+    assert verify(found).ok
+    assert not verify(forged(found, claimed_epsilon=epsilon)).ok
+
+
+@pytest.mark.parametrize("epsilon", [598.0, 599.0, 5000.0])
+def test_blocks_that_hardly_ever_move_far_are_no_more_private_than_that(epsilon: float) -> None:
+    """A densities' floor of 1e-300 hid half of 1e-40, the delta at every epsilon up to 10^6."""
+    run = NoisySGD(
+        n=10,
+        batch_size=1,
+        sampling_rate=1e-40,
+        steps=1,
+        noise_multiplier=1e-3,
+        learning_rate=1.0,
+        loss=LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0),
+        neighbors="replace",
+        release="last",
+    )
+    content: Found = {
+        "claim": {"epsilon": epsilon, "delta": 6e-41},
+        "no_claim": None,
+        "bound": "poisson_blocks_replace",
+        "run": run.to_dict(),
+        "witness": {
+            "losses": "convex and smooth",
+            "batch_cap": 10,
+            "batch_floor": 0,
+            "extra_delta": 0.0,
+            "single_steps": 0,
+            "edges": [[0, 0], [1, 1]],
+        },
+        "assumptions": [{"text": "none", "status": "checked"}],
+        "citation": "none",
+        "files": {},
+    }
+    assert not verify(seal(CERTIFICATE, content, Stamp.now())).ok
+
+
 @pytest.mark.parametrize("beyond", [2.3e-16, 1e-14, 1e-9, 1e-5])
 def test_orders_next_to_one_are_not_summed(beyond: float) -> None:
     """Their sums cancel: at 1 + 1e-14 they gave 835 where the order proves no less than 840."""

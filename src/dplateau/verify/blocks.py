@@ -40,7 +40,6 @@ from dplateau.verify.cases import (
 )
 from dplateau.verify.coins import (
     NO_USES,
-    Atoms,
     Coins,
     SmoothedCoins,
     SmoothedLaw,
@@ -342,7 +341,7 @@ def smoothed(coins: Coins, cap: float, rarest: float) -> SmoothedLaw:
     """Return the law of min(M, cap) + N(0, 1), or of something larger."""
     few = few_atoms(coins, _FEW)
     if few is not None:
-        capped = Atoms(np.minimum(few.points, cap), few.masses)
+        capped = replace(few, points=np.minimum(few.points, cap))
         return fewer_atoms(capped, _NEVER_SHARE * rarest)
     cut = capped_atoms(coins, cap) if cap < coins.most else None
     if cut is not None:

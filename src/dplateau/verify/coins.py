@@ -65,23 +65,34 @@ class SmoothedLaw(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """M takes the value ``points[i]`` with chance ``masses[i]``."""
+    """M takes the value ``points[i]`` with chance ``masses[i]``, known up to ``rounding``."""
 
     points: FloatArray
     masses: FloatArray
+    rounding: float = 0.0
 
     def tails(self, y: FloatArray) -> Tails:
         """Sum over the atoms: every term is positive, so nothing cancels."""
-        upper, lower, density = (np.zeros(y.size) for _ in range(3))
+        upper, lower = np.zeros(y.size), np.zeros(y.size)
+        log_density = np.full(y.size, -np.inf)
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.masses)
         rows = max(1, 2_000_000 // y.size)
         for first in range(0, self.points.size, rows):
             gaps = y[None, :] - self.points[first : first + rows, None]
             masses = self.masses[first : first + rows]
             upper += masses @ special.ndtr(-gaps)
             lower += masses @ special.ndtr(gaps)
-            density += masses @ np.exp(-(gaps**2) / 2)
-        log_density = np.log(np.maximum(density, 1e-300)) - math.log(math.sqrt(2 * math.pi))
-        return Tails(upper, lower, log_density, 1e-14 * upper, 1e-14 * lower)
+            # Between atoms that are far apart densities may be smaller than any double.
+            heights = logs[first : first + rows, None] - gaps**2 / 2
+            log_density = np.logaddexp(log_density, special.logsumexp(heights, axis=0))
+        log_density -= math.log(math.sqrt(2 * math.pi))
+        return Tails(upper, lower, log_density, self._lost(upper), self._lost(lower))
+
+    def _lost(self, tails: FloatArray) -> FloatArray:
+        """Return what rounding may take off tails: more of those whose logarithm is long."""
+        logs = np.log(np.maximum(tails, 1e-300))
+        return np.asarray((1e-14 + self.rounding - 1e-15 * logs) * tails)
 
     def reach(self, mass: float) -> tuple[float, float]:
         """Leave out atoms of less than half the mass, and as much of the noise."""
@@ -403,14 +414,14 @@ def few_atoms(coins: Coins, most: int) -> Atoms | None:
     """Enumerate M exactly, or return None if it takes more values than ``most``."""
     if float(np.sum(np.log1p(coins.counts))) > math.log(most) + 1e-9:
         return None
-    points, masses = np.array([coins.offset]), np.array([1.0])
+    points, masses, rounding = np.array([coins.offset]), np.array([1.0]), 0.0
     for weight, rate, count in zip(coins.weights, coins.rates, coins.counts, strict=True):
         heads = np.arange(int(count) + 1, dtype=np.float64)
-        # More mass than one is on the safe side.
-        chances = binomial_at(heads, float(count), float(rate)) * (1 + rounding_of(count))
+        chances = binomial_at(heads, float(count), float(rate))
         points = np.add.outer(points, weight * heads).ravel()
         masses = np.multiply.outer(masses, chances).ravel()
-    return Atoms(points, masses)
+        rounding += rounding_of(count)
+    return Atoms(points, masses, rounding)
 
 
 def fewer_atoms(atoms: Atoms, never: float) -> Atoms:
@@ -422,7 +433,7 @@ def fewer_atoms(atoms: Atoms, never: float) -> Atoms:
     kept = np.ones(masses.size, dtype=bool)
     kept[rare] = False
     kept[int(np.argmax(atoms.points))] = True
-    return Atoms(atoms.points[kept], masses[kept])
+    return Atoms(atoms.points[kept], masses[kept], atoms.rounding)
 
 
 def binomial_at(heads: FloatArray, count: float, rate: float) -> FloatArray:

@@ -27,6 +27,8 @@ Curve = Callable[[float], float]
 _WINDOW = 40.0
 _MOST_CELLS, _MOST_CELLS_OF_ALL = 1 << 21, 1 << 24
 _MOST_CELLS_OF_ONE = 1 << 19
+# Intervals of a grid; e^interval must be a number.
+_FINEST, _COARSEST = 1e-12, 500.0
 # What the losses beyond the grid may cost, as a share of delta.
 _SHARE_BEYOND = 1e-5
 # A chance this much below delta, as a logarithm, need not be made likelier.
@@ -77,7 +79,8 @@ class Rows:
         small = math.sqrt(float(((self.counts * variances).sum(axis=1) / steps).min()))
         if steps.max() == 1:
             small *= 0.2
-        return max(min(small / 12, max(epsilon, 5 * small) / 300), epsilon / 50000, 1e-12)
+        found = max(min(small / 12, max(epsilon, 5 * small) / 300), epsilon / 50000)
+        return min(max(found, _FINEST), _COARSEST)
 
     def curves(self, interval: float, delta: float) -> Callable[[float], Curve]:
         """Return upper bounds on delta(eps), each sharp near one epsilon and this delta."""
@@ -144,7 +147,7 @@ def _masses(pair: LossPair, order: int, interval: float, tail: float) -> LossMas
 def _variance(pair: LossPair) -> float:
     """Return about the variance of a pair's loss under its first law."""
     low, high = pair.reach(1e-6, 0)
-    part = _masses(pair, 0, max((high - low) / 4000, 1e-12), 1e-6)
+    part = _masses(pair, 0, min(max((high - low) / 4000, _FINEST), _COARSEST), 1e-6)
     mean = float(part.masses @ part.losses) / float(part.masses.sum())
     return float(part.masses @ (part.losses - mean) ** 2)
 

@@ -20,6 +20,8 @@ from dplateau.verify.coins import Atoms, SmoothedLaw, Tails
 
 # Losses below the point that the first law goes below with this chance are rounded up to it.
 LEFT_OUT = 1e-10
+# Far above all that doubles too small for their digits can lose.
+_VANISHED = 1e-306
 
 
 class LossPair(Protocol):
@@ -39,12 +41,12 @@ class LossPair(Protocol):
 def _stick(epsilons: FloatArray, first: FloatArray, log_second: FloatArray) -> FloatArray:
     """Return first - e^(eps + log_second), rounded up.
 
-    No hockey stick is below 1 - e^epsilon. Logarithms of this size are known to a few roundings of
-    themselves.
+    No hockey stick is below 1 - e^epsilon. Tails are known to a few roundings of their logarithms,
+    and those of the smallest doubles not at all.
     """
     second = np.exp(np.minimum(epsilons + log_second, 700.0))
-    digits = 1e-15 + 4e-16 * (np.abs(epsilons) + np.minimum(np.abs(log_second), 1e4))
-    gap = first - second + 1e-15 * first + digits * second
+    digits = 1e-15 * (2 + np.abs(epsilons) + np.minimum(np.abs(log_second), 1e4))
+    gap = first - second + digits * (first + second) + _VANISHED
     return np.asarray(np.maximum(gap, -np.expm1(np.minimum(epsilons, 0.0))))
 
 
@@ -115,10 +117,14 @@ class SampledPair:
     def _point(self, losses: FloatArray) -> FloatArray:
         """Return where the loss has these values (minus infinity if it never gets so low)."""
         if self.shift == 0:
-            # e^loss = 1 - q + q e^(r x - r^2/2).
-            rest = np.expm1(losses) + self.rate
-            inside = rest > 0
-            lean = np.log(np.where(inside, rest, 1.0) / self.rate)
+            # e^loss = 1 - q + q e^(r x - r^2/2). Next to the least loss, log(1 - q), rounding
+            # decides on which side of it a loss is: it counts as on this side while it may be.
+            least = math.log1p(-self.rate)
+            gap, slip = losses - least, 4e-16 * np.abs(least)
+            inside, above = gap > -slip, np.maximum(gap, slip)
+            near = np.log((1 - self.rate) * np.expm1(np.minimum(above, 1.0)) / self.rate)
+            far = above + least - math.log(self.rate) + np.log1p(-np.exp(-np.maximum(above, 1.0)))
+            lean = np.where(above < 1.0, near, far)
             return np.where(inside, lean / self.step + self.step / 2, -np.inf)
         # The larger of the two Gaussians alone is below the mixture, so its point lies to the right
         # of the mixture's; twice the larger is above it. Newton's method on a convex function.
@@ -150,7 +156,7 @@ class LaplacePair:
     def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
         """Return the plain curve at the epsilon that sampling turns into this one."""
         floor = -np.expm1(np.minimum(epsilons, 0.0))
-        share, inner = np.ones_like(epsilons), epsilons
+        share, inner, slip = np.ones_like(epsilons), epsilons, np.zeros_like(epsilons)
         if self.rate < 1 and order == 0:
             # P - e^eps Q = q (P1 - e^eps' Q) with q e^eps' = e^eps - 1 + q.
             rest = np.expm1(epsilons) + self.rate
@@ -158,13 +164,16 @@ class LaplacePair:
             inner = np.log(np.maximum(rest, 1e-300) / self.rate)
         elif self.rate < 1:
             # Q - e^eps P = (1 - e^eps (1-q)) (Q - e^eps'' P1).
-            share = np.maximum(-np.expm1(epsilons + math.log1p(-self.rate)), 0.0)
-            inner = epsilons + math.log(self.rate) - np.log(np.maximum(share, 1e-300))
+            share = -np.expm1(epsilons + math.log1p(-self.rate))
+            slip = 6e-16 * (np.abs(epsilons) - math.log1p(-self.rate))
+            inner = epsilons - np.log(np.maximum(share, 1e-300) / self.rate)
         below = -np.expm1(np.minimum(inner, 0.0))
         plain = -np.expm1(np.minimum(0.0, (inner - self.ratio) / 2))
-        curve = share * np.where(inner < -self.ratio, below, plain)
-        # Rounding of an epsilon moves the curve by no more than itself.
-        return np.maximum(curve + 4e-16 * (1 + self.ratio) * (curve > 0), floor)
+        curve = np.maximum(share, 0.0) * np.where(inner < -self.ratio, below, plain)
+        # Where the curve ends rounding decides; beyond that nothing is added, so that it does end.
+        slip += 4e-16 * (2 + self.ratio) * np.maximum(share, 0.0)
+        ended = (share < -slip) | (share * (inner - self.ratio) > 2 * slip)
+        return np.maximum(np.where(ended, 0.0, curve + slip), floor)
 
     def reach(self, right: float, order: int) -> tuple[float, float]:
         """Return the ends of the loss, which is bounded."""
@@ -198,7 +207,8 @@ class SwappedPair:
         if self._mixture is None:
             # q delta(log(1 + (e^eps - 1)/q)), which loses no digits.
             grown = np.log1p(np.expm1(np.minimum(size, 30.0)) / self.rate)
-            inner = np.where(size < 30.0, grown, size - math.log(self.rate))
+            beyond = size - math.log(self.rate) + np.log1p((self.rate - 1) * np.exp(-size))
+            inner = np.where(size < 30.0, grown, beyond)
             return _reflected(epsilons, self.rate * far.deltas(inner, 0))
         near = (1 - self.rate) * GaussianPair(self.shift).deltas(size, 0)
         near += self.rate * far.deltas(size, 0)
