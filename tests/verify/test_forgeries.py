@@ -17,12 +17,13 @@ import pytest
 import forge
 import forge_papers
 from catalogue import RUNS
-from dplateau.algorithms import Ball, LossGeometry, NoisySGD
+from dplateau.algorithms import Ball, LossGeometry, NoisyGD, NoisySGD
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify, compose, foreign
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.sealed import CERTIFICATE, Stamp, digest_of, resealed, seal
+from dplateau.sampling import certify_mixing
 from dplateau.verify import read_certificate, releases, verify, verify_mixing
 from dplateau.verify.verdict import examined
 from forging import forged
@@ -136,6 +137,18 @@ def test_nothing_stands_beside_a_mixing_claim() -> None:
     found = forge.honest("Langevin", "mixing")
     claim = {**found["content"]["claim"], "epsilon": 0.0}
     assert not verify_mixing(forge.altered(found, ("content", "claim"), claim)).ok
+
+
+def test_chains_that_have_not_met_keep_some_distance() -> None:
+    """Halved two thousand times it was no double any more: a distance of 0 verified."""
+    loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0, strong_convexity=1.0)
+    settings: Found = {"n": 10, "loss": loss, "iterate_std": 1.0, "domain": Ball(1.0)}
+    options: Found = {"neighbors": "add_remove", "release": "last"}
+    run = NoisyGD(steps=2000, learning_rate=0.5, **settings, **options)
+    found = json.loads(certify_mixing(run).to_json())
+    assert verify_mixing(found).ok
+    nothing = {**found["content"]["claim"], "total_variation": 0.0}
+    assert not verify_mixing(forged(found, claim=nothing)).ok
 
 
 # ---- rare batches, which cost next to nothing of delta only if they are rare ---------------------
