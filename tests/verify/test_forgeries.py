@@ -262,6 +262,20 @@ def test_a_delta_too_small_for_a_double_is_not_zero(run: str, bound: str, epsilo
     assert verify(resealed(found)).ok
 
 
+def test_a_row_that_the_theorem_refuses_is_named() -> None:
+    """Batches above the cap cost more than this delta; no line of the verdict had failed."""
+    part = certify(RUNS["Poisson, replace, short"], 1e-5, bounds=[bound_named("every_batch")])
+    found = compose([part, part], 2e-5).to_dict()
+    content = found["content"]
+    law = {"kind": "table", "epsilons": [1 + part.claimed_epsilon], "deltas": [1e-300]}
+    content["parts"][0]["law"] = law
+    content["method"] = "basic composition"
+    verdict = verify(resealed(found))
+    assert not verdict.ok
+    assert not verdict.checks[-1].ok
+    assert verdict.checks[-1].name == "table of part 1"
+
+
 # ---- parts that somebody else answers for --------------------------------------------------------
 
 
@@ -410,6 +424,15 @@ def test_enormous_numbers_end_with_a_verdict(run: str, bound: str) -> None:
 )
 def test_enormous_witnesses_end_with_a_verdict(run: str, bound: str, changes: Found) -> None:
     assert not verify(witnessed(sealed(run, bound), **changes)).ok
+
+
+def test_numbers_that_overflow_are_said_to() -> None:
+    """What Python says of them, "Numerical result out of range", does not say of what."""
+    found = sealed("full batch", "gd_contraction")
+    steps = found["content"]["run"]["steps"]
+    plan = {"start_step": 0, "blocks": [[steps, 1e200, 1.0]]}
+    verdict = verify(witnessed(found, plan=plan))
+    assert "numbers are too large or too small to compute with" in verdict.checks[-1].detail
 
 
 @pytest.mark.parametrize("bound", ONE_OF_EACH)
