@@ -17,12 +17,13 @@ import pytest
 import forge
 import forge_papers
 from catalogue import RUNS
-from dplateau.algorithms import Ball, LossGeometry, NoisySGD
+from dplateau.algorithms import Ball, LossGeometry, NoisyGD, NoisySGD
 from dplateau.audit.lower_bounds import lower_bound
 from dplateau.bounds.registry import BOUNDS, bound_named
 from dplateau.certificates import Certificate, certify, compose, foreign
 from dplateau.errors import DplateauError, InvalidInput
 from dplateau.ground.sealed import CERTIFICATE, Stamp, digest_of, resealed, seal
+from dplateau.sampling import certify_mixing
 from dplateau.verify import read_certificate, releases, verify, verify_mixing
 from dplateau.verify.verdict import examined
 from forging import forged
@@ -138,6 +139,18 @@ def test_nothing_stands_beside_a_mixing_claim() -> None:
     assert not verify_mixing(forge.altered(found, ("content", "claim"), claim)).ok
 
 
+def test_chains_that_have_not_met_keep_some_distance() -> None:
+    """Halved two thousand times it was no double any more: a distance of 0 verified."""
+    loss = LossGeometry(lipschitz=1.0, convex=True, smoothness=1.0, strong_convexity=1.0)
+    settings: Found = {"n": 10, "loss": loss, "iterate_std": 1.0, "domain": Ball(1.0)}
+    options: Found = {"neighbors": "add_remove", "release": "last"}
+    run = NoisyGD(steps=2000, learning_rate=0.5, **settings, **options)
+    found = json.loads(certify_mixing(run).to_json())
+    assert verify_mixing(found).ok
+    nothing = {**found["content"]["claim"], "total_variation": 0.0}
+    assert not verify_mixing(forged(found, claim=nothing)).ok
+
+
 # ---- rare batches, which cost next to nothing of delta only if they are rare ---------------------
 
 RARE = NoisySGD(
@@ -247,6 +260,20 @@ def test_a_delta_too_small_for_a_double_is_not_zero(run: str, bound: str, epsilo
     assert verdict.checks[-1].name == "deltas"
     content["claim"]["delta"] = 1e-300
     assert verify(resealed(found)).ok
+
+
+def test_a_row_that_the_theorem_refuses_is_named() -> None:
+    """Batches above the cap cost more than this delta; no line of the verdict had failed."""
+    part = certify(RUNS["Poisson, replace, short"], 1e-5, bounds=[bound_named("every_batch")])
+    found = compose([part, part], 2e-5).to_dict()
+    content = found["content"]
+    law = {"kind": "table", "epsilons": [1 + part.claimed_epsilon], "deltas": [1e-300]}
+    content["parts"][0]["law"] = law
+    content["method"] = "basic composition"
+    verdict = verify(resealed(found))
+    assert not verdict.ok
+    assert not verdict.checks[-1].ok
+    assert verdict.checks[-1].name == "table of part 1"
 
 
 # ---- parts that somebody else answers for --------------------------------------------------------
@@ -440,6 +467,15 @@ def test_enormous_numbers_end_with_a_verdict(run: str, bound: str) -> None:
 )
 def test_enormous_witnesses_end_with_a_verdict(run: str, bound: str, changes: Found) -> None:
     assert not verify(witnessed(sealed(run, bound), **changes)).ok
+
+
+def test_numbers_that_overflow_are_said_to() -> None:
+    """What Python says of them, "Numerical result out of range", does not say of what."""
+    found = sealed("full batch", "gd_contraction")
+    steps = found["content"]["run"]["steps"]
+    plan = {"start_step": 0, "blocks": [[steps, 1e200, 1.0]]}
+    verdict = verify(witnessed(found, plan=plan))
+    assert "numbers are too large or too small to compute with" in verdict.checks[-1].detail
 
 
 @pytest.mark.parametrize("bound", ONE_OF_EACH)

@@ -117,3 +117,21 @@ def test_many_little_moves_are_a_large_one(
         least = mp.sqrt(mp.mpf(jump) * gained + kept**count * mp.mpf(start) ** 2)
     program = Program((Stretch(count, Modulus(slope, jump), reach, 1.0),), 1, math.inf)
     assert least <= forward_distance(program, count, start) <= least * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("slope", [3.5, 4.5, 100.0])
+def test_what_a_plan_absorbs_too_early_is_not_paid_back(slope: float) -> None:
+    """Shifts beyond the distance were lent against later steps where distances grow fast."""
+    mp = mpmath.mp.clone()
+    mp.dps = 100
+    steps, ratio = 24, 1e-6
+    # The first shift would absorb all the steps, if a distance could be negative meanwhile.
+    arrives = (mp.mpf(slope) ** steps - 1) / (mp.mpf(slope) - 1)
+    worth = (mp.mpf(slope) ** steps - mp.mpf(ratio) ** steps) / (mp.mpf(slope) - ratio)
+    first = float(arrives / worth)
+    exact, shift = mp.zero, mp.mpf(first)
+    for _ in range(steps + 1):
+        exact, shift = max(mp.zero, slope * exact + 1 - shift), shift * ratio
+    walk = _Walk(math.inf, 0.0)
+    walk.absorb(Stretch(steps + 1, Modulus(slope), 1.0, 1.0), first, ratio)
+    assert walk.u >= exact * (1 - 1e-9)

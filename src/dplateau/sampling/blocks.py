@@ -281,7 +281,7 @@ def _best_even(proposals: Proposals, steps: int, counts: IntArray) -> Partition:
     lengths = -(-steps // counts)  # rounded up: some blocks are one step shorter
     shorter = lengths * counts - steps
     total = (counts - shorter) * proposals.log_tv(lengths)
-    total += np.where(shorter > 0, shorter * proposals.log_tv(lengths - 1), 0.0)
+    total += shorter * np.where(shorter > 0, proposals.log_tv(lengths - 1), 0.0)
     best = int(np.argmin(total))
     few = int(shorter[best])
     return Partition(int(lengths[best]), int(counts[best]) - few, few)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -398,9 +399,11 @@ def _derived_rows(case: Case, name: str, derived: Derived) -> Confirm:
         # Grids are refined until a claim is nearly met: ask for a little less than is needed.
         for asked in (epsilon * (1 - 1e-3), epsilon):
             there = replace(case, epsilon=asked, delta=delta, examination=Examination())
-            again = rederived(there, name).epsilon
-            if math.isfinite(again):
-                return max(epsilon, again), delta
+            # A theorem may refuse a delta, and grids may not reach it: such a row is not confirmed.
+            with suppress(Refused, ArithmeticError):
+                again = rederived(there, name).epsilon
+                if math.isfinite(again):
+                    return max(epsilon, again), delta
         return None
 
     if derived.mu is not None:

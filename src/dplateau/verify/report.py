@@ -18,6 +18,7 @@ from dplateau.ground.shown import rounded_up
 SECONDS = 10.0
 # Where the file is one's own as a rule, and a refusal costs more than waiting.
 PATIENT_SECONDS = 60.0
+_OVERFLOWS = "the file's numbers are too large or too small to compute with"
 _DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
 
 
@@ -128,6 +129,12 @@ def go_on() -> None:
         raise OutOfTime
 
 
+def _overflows(problem: Exception) -> bool:
+    """Return whether arithmetic itself failed, whose own words do not say of what."""
+    beyond = OverflowError, ZeroDivisionError, FloatingPointError
+    return isinstance(problem, beyond) or str(problem) == "math domain error"
+
+
 @dataclass
 class Examination:
     """The checks so far, a failed one ends the verification; and what was derived, if anything."""
@@ -170,7 +177,8 @@ class Examination:
             return False
         except Exception as problem:
             # Whatever else happens on the way, the claim was not confirmed: that is the verdict.
-            detail = f"could not be carried out ({type(problem).__name__}: {problem})"
-            self.checks.append(Check("derivation", False, detail))
+            reason = f"{type(problem).__name__}: {problem}"
+            what = _OVERFLOWS if _overflows(problem) else "could not be carried out"
+            self.checks.append(Check("derivation", False, f"{what} ({reason})"))
             return False
         return True

@@ -48,6 +48,8 @@ from dplateau.verify.report import SECONDS, Examination, MixingVerification, Ver
 from dplateau.verify.walks import Program, StepLosses, Stretch, plan_squares, step_losses
 
 __all__ = ["THEOREMS", "examined", "verify", "verify_mixing"]
+# Copies that no step sends to one point stay apart, however small a double their distance needs.
+_LEAST_SQUARES = 1e-300
 # Each registers its theorems.
 FAMILIES = (
     *(compositions, iteration, ordered, one_use, blocks, momentum),
@@ -188,4 +190,7 @@ def _block_mu(case: Case, maps: StepLosses, block: Entry, steps: int, where: str
     program = Program(period, 1, case.run.diameter)
     case.require(f"block length{where}", program.steps == steps, f"{steps} steps")
     # Two copies that absorb nothing come as near as their steps bring them.
-    return MP.sqrt(MP.mpf(plan_squares(case, program, block["plan"], where, case.run.diameter)))
+    squares = plan_squares(case, program, block["plan"], where, case.run.diameter)
+    if all(stretch.modulus.slope > 0 or stretch.modulus.jump > 0 for stretch in period):
+        squares = max(squares, _LEAST_SQUARES)
+    return MP.sqrt(MP.mpf(squares))

@@ -343,8 +343,12 @@ class _Walk:
         if n <= _SHORT or stretch.modulus.jump > 0 or c == 0 or ratio == 0:
             self._singly(stretch, first, ratio)
             return
-        # Where distances grow, so does rounding: a chunk lets them double at most.
-        size = _CHUNK if c <= 1 else max(_SHORT, min(_CHUNK, int(0.7 / math.log(c))))
+        # Where distances grow, so does what was cut off or rounded before: a chunk lets them double
+        # at most.
+        size = _CHUNK if c <= 1 else min(_CHUNK, int(0.7 / math.log(c)))
+        if size <= _SHORT:
+            self._singly(stretch, first, ratio)
+            return
         for begin in range(0, n, size):
             part = replace(stretch, count=min(size, n - begin))
             shift = first * ratio**begin
