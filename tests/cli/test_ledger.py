@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dplateau import foreign
 from dplateau.cli import main
 from forging import forged
 
@@ -66,7 +67,7 @@ def test_a_budget_from_first_to_last(
     assert last["entry"]["left"] < 0.01
     code, _, err = run(["ledger", "spend", book, str(certificate)], capsys)
     assert code == 1
-    assert "are left" in err
+    assert "is left" in err
 
 
 def test_planned_releases(
@@ -84,6 +85,23 @@ def test_planned_releases(
     assert code == 1
     assert "the plan was refused" in err
     assert not (tmp_path / "b.ledger").exists()
+
+
+def test_a_declared_part_in_a_file_is_planned_and_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book, part = str(tmp_path / "a.ledger"), tmp_path / "part.json"
+    declared = foreign(epsilon=0.2, delta=0.0, neighbors="add_remove", name="a histogram")
+    part.write_text(declared.to_json())
+    words = ["ledger", "init", book, "--epsilon", "3", "--delta", "1e-5", "--planned", str(part)]
+    assert parsed(words, capsys)["planned_left"] == 1
+    spent = parsed(["ledger", "spend", book, str(part)], capsys)["entry"]
+    assert (spent["what"], spent["amount"]) == ("(0.2, 0)-DP (declared)", None), "as planned"
+    assert parsed(["ledger", "spend", book, str(part)], capsys)["entry"]["amount"] > 0
+    part.write_text(json.dumps(forged(json.loads(part.read_text()), law=None)))
+    code, _, err = run(["ledger", "spend", book, str(part)], capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{part}: " in err
 
 
 @pytest.mark.parametrize(
