@@ -87,6 +87,23 @@ def test_planned_releases(
     assert not (tmp_path / "b.ledger").exists()
 
 
+def test_refusals_speak_of_options_and_keep_names(
+    tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = str(tmp_path / "a.ledger")
+    words = ["--epsilon", "3", "--delta", "1e-5", "--neighbors", "replace"]
+    assert run(["ledger", "init", book, *words], capsys)[0] == 0
+    spend = ["ledger", "spend", book, str(certificate), "--name", "the batch_size of NoisyGD"]
+    code, _, err = run(spend, capsys)
+    assert code == 1
+    assert "refused 'the batch_size of NoisyGD': it speaks of" in err
+    assert err.endswith("certify the run with --neighbors replace\n")
+    code, _, err = run(["ledger", "plan-next", book, *RUN], capsys)
+    assert code == 1
+    assert "a.ledger cannot pay for this run: it speaks of neighbors by add_remove" in err
+    assert err.endswith("certify the run with --neighbors replace\n")
+
+
 def test_a_declared_part_in_a_file_is_planned_and_spent(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -54,7 +54,11 @@ def refusals_are_verdicts(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **values)
         except (SpendRefused, LedgerBroken) as error:
-            tell(f"dplateau: {' '.join(str(error).split())}", err=True)
+            from dplateau.cli.language import in_options
+
+            # What was refused keeps its name; the reason may speak of options.
+            named, mark, reason = f"dplateau: {error}".rpartition("': ")
+            tell(" ".join(f"{named}{mark}{in_options(reason)}".split()), err=True)
             raise typer.Exit(1) from None
 
     return called

@@ -252,7 +252,8 @@ class Ledger:
         account = Account.of(self._book.rows())
         settings, budget = account.settings, account.settings.budget
         if run.neighbors != settings.neighbors:
-            raise SpendRefused(_other_neighbors(run.neighbors, settings))
+            other = _other_neighbors(run.neighbors, settings)
+            raise SpendRefused(f"{self.path} cannot pay for this run: {other}")
         if run.group_size < settings.group_size:
             run = run.replace(group_size=settings.group_size)
         if account.terms is None:
