@@ -191,6 +191,27 @@ def test_papers_of_another_kind_are_called_by_their_names(tmp_path: Path) -> Non
     assert done.stderr.startswith("dplateau: old.json: a certificate of format 1; ")
 
 
+@pytest.mark.parametrize("command", [["verify"], ["explain"], ["ledger", "spend", "a.ledger"]])
+def test_a_folder_is_said_to_hold_its_claim(command: list[str], tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    here("ledger", "init", "a.ledger", "--epsilon", "1", "--delta", "1e-5", folder=tmp_path)
+    (tmp_path / "model" / "certificate.json").write_text("{}", encoding="utf-8")
+    done = here(*command, "model", folder=tmp_path)
+    said = f"cannot read model: it is a folder, and its claim is in {Path('model')}"
+    assert (done.returncode, said in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("seconds", ["tomorrow", "", "-1", "99999999999999999999", "253402300800"])
+def test_a_strange_date_is_refused(
+    seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", seconds)
+    done = process(*sgd(), folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("dplateau: SOURCE_DATE_EPOCH must be a whole number of seconds")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
     assert here(*sgd(), "-o", "c.json", folder=tmp_path).returncode == 0
     content = (tmp_path / "c.json").read_bytes()

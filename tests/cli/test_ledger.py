@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dplateau import foreign
 from dplateau.cli import main
 from forging import forged
 
@@ -66,7 +67,7 @@ def test_a_budget_from_first_to_last(
     assert last["entry"]["left"] < 0.01
     code, _, err = run(["ledger", "spend", book, str(certificate)], capsys)
     assert code == 1
-    assert "are left" in err
+    assert "is left" in err
 
 
 def test_planned_releases(
@@ -84,6 +85,40 @@ def test_planned_releases(
     assert code == 1
     assert "the plan was refused" in err
     assert not (tmp_path / "b.ledger").exists()
+
+
+def test_refusals_speak_of_options_and_keep_names(
+    tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = str(tmp_path / "a.ledger")
+    words = ["--epsilon", "3", "--delta", "1e-5", "--neighbors", "replace"]
+    assert run(["ledger", "init", book, *words], capsys)[0] == 0
+    spend = ["ledger", "spend", book, str(certificate), "--name", "the batch_size of NoisyGD"]
+    code, _, err = run(spend, capsys)
+    assert code == 1
+    assert "refused 'the batch_size of NoisyGD': it speaks of" in err
+    assert err.endswith("certify the run with --neighbors replace\n")
+    code, _, err = run(["ledger", "plan-next", book, *RUN], capsys)
+    assert code == 1
+    assert "a.ledger cannot pay for this run: it speaks of neighbors by add_remove" in err
+    assert err.endswith("certify the run with --neighbors replace\n")
+
+
+def test_a_declared_part_in_a_file_is_planned_and_spent(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book, part = str(tmp_path / "a.ledger"), tmp_path / "part.json"
+    declared = foreign(epsilon=0.2, delta=0.0, neighbors="add_remove", name="a histogram")
+    part.write_text(declared.to_json())
+    words = ["ledger", "init", book, "--epsilon", "3", "--delta", "1e-5", "--planned", str(part)]
+    assert parsed(words, capsys)["planned_left"] == 1
+    spent = parsed(["ledger", "spend", book, str(part)], capsys)["entry"]
+    assert (spent["what"], spent["amount"]) == ("(0.2, 0)-DP (declared)", None), "as planned"
+    assert parsed(["ledger", "spend", book, str(part)], capsys)["entry"]["amount"] > 0
+    part.write_text(json.dumps(forged(json.loads(part.read_text()), law=None)))
+    code, _, err = run(["ledger", "spend", book, str(part)], capsys)
+    assert (code, err.count("\n")) == (2, 1)
+    assert f"{part}: " in err
 
 
 @pytest.mark.parametrize(

@@ -633,6 +633,11 @@ def test_a_seeded_training_claims_nothing_and_hides_its_seed(
     assert "Claim: not private (seeded run)" in report
     assert "it has none" in " ".join(report.split())
     assert "at epsilon" not in report
+    page = (out / "report.html").read_text()
+    for said in ("Neighbors", "rests on", "Private", "differ in one", "no record's gradient"):
+        assert said not in report.replace("PrivateLog", ""), said
+    assert "rests on" not in page
+    assert "differ in one" not in page
     assert run("verify", out / "certificate.json") == 1
     assert "not private (seeded run)" in capsys.readouterr().out
 

@@ -39,7 +39,7 @@ def test_fits_are_paid_for_until_the_budget_is_spent(book: Ledger) -> None:
         thread.start()
         thread.join()
         late = PrivateRidge(epsilon=1.9, **QUICK)
-        with pytest.raises(SpendRefused, match=r"PrivateRidge.*are left"):
+        with pytest.raises(SpendRefused, match=r"PrivateRidge.*is left"):
             late.fit(X, Y)
         assert not hasattr(late, "coef_")
         PrivateRidge(epsilon=0.3, **QUICK).fit(X, Y)

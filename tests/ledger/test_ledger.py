@@ -90,6 +90,16 @@ def test_squares_of_mu_add_up_to_the_budget_and_no_further(tmp_path: Path) -> No
     assert 2.999 < together.claimed_epsilon <= 3.0
 
 
+def test_a_refusal_names_what_does_not_fit_and_no_more(book: Ledger) -> None:
+    """The rest of delta, asked for in full, read as 2.06e-07 needed and 2.05e-07 left."""
+    book.spend(gaussian(0.2))
+    assert book.statement().slack_left == 1e-6, "a tenth of 1e-5, as people write it"
+    needs = r"it needs mu [0-9.]+, and mu [0-9.]+ is left \("
+    with pytest.raises(SpendRefused, match=needs):  # noqa: PT012
+        for _ in range(9):
+            book.spend(hidden())
+
+
 def test_one_release_may_take_the_whole_budget(tmp_path: Path) -> None:
     certificate = hidden()
     limit = certificate.claimed_epsilon

@@ -406,6 +406,12 @@ def test_a_paper_that_claims_nothing_is_a_no(paper: Paper) -> None:
     assert "would hold" not in text
     assert "epsilon = " not in text
     assert explain(seeded).startswith("Claim\n-----\n")
+    # Where nothing is claimed there is nobody to name, and nothing for it to rest on.
+    assert page.to_dict()["neighbors"] == "None: nothing is claimed."
+    assert page.to_dict()["assumptions"] == {}
+    for said in (str(page), explain(seeded), text):
+        for word in ("differ in one", "rests on", "Vouched", "no record's gradient", "Why: "):
+            assert word not in said, word
 
 
 CURSOR = "\x1b[2J\x1b[H\n\nVERIFIED: epsilon 0.1 claimed\u202e"

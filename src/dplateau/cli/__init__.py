@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
@@ -13,6 +14,8 @@ from dplateau.cli.interrupts import interrupts_heard
 
 # What a shell reports of a command that Ctrl-C ended.
 _STOPPED = 130
+# The end of the year 9999, in seconds since 1970.
+_LAST_SECOND = 253402300799
 # What fails when an answer is printed into a full disk or a dead device.
 _UNPRINTABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
@@ -28,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _exit_code(words: list[str]) -> int:
     try:
+        _refuse_strange_dates()
         from dplateau.cli.commands import app
         from dplateau.ground.files import forget_written
 
@@ -43,6 +47,16 @@ def _exit_code(words: list[str]) -> int:
         return _exit_code_after(error)
     # Some versions of the parser turn an interruption into this exit code, and say nothing.
     return _interrupted() if code == _STOPPED else code if isinstance(code, int) else 0
+
+
+def _refuse_strange_dates() -> None:
+    """Refuse a ``SOURCE_DATE_EPOCH`` that is no date, of which NumPy makes a traceback."""
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", "0")
+    if not (re.fullmatch("[0-9]{1,12}", seconds) and int(seconds) <= _LAST_SECOND):
+        from dplateau.errors import InvalidInput
+
+        message = "SOURCE_DATE_EPOCH must be a whole number of seconds since 1970, up to the year"
+        raise InvalidInput(f"{message} 9999; unset it, or set it to one")
 
 
 def _write_any_name() -> None:

@@ -24,7 +24,7 @@ from dplateau.cli.options import (
     tell,
     tell_written,
 )
-from dplateau.cli.papers import part_in
+from dplateau.cli.papers import payable_in
 from dplateau.errors import InvalidInput, LedgerBroken, SpendRefused
 from dplateau.ground.files import write_whole
 from dplateau.ground.shown import rounded_down, rounded_up
@@ -54,7 +54,11 @@ def refusals_are_verdicts(command: Callable[..., None]) -> Callable[..., None]:
         try:
             command(*args, **values)
         except (SpendRefused, LedgerBroken) as error:
-            tell(f"dplateau: {' '.join(str(error).split())}", err=True)
+            from dplateau.cli.language import in_options
+
+            # What was refused keeps its name; the reason may speak of options.
+            named, mark, reason = f"dplateau: {error}".rpartition("': ")
+            tell(" ".join(f"{named}{mark}{in_options(reason)}".split()), err=True)
             raise typer.Exit(1) from None
 
     return called
@@ -72,7 +76,9 @@ def init(
     max_records_per_person: RecordsPerPerson = 1,
     planned: Annotated[
         Several | None,
-        typer.Option(help="Certificate of a release fixed in advance (repeatable)."),
+        typer.Option(
+            help="Certificate or declared part of a release fixed in advance (repeatable)."
+        ),
     ] = None,
     filter: Annotated[
         str, typer.Option(help="How later choices are counted: auto, gdp, renyi or pure.")
@@ -94,7 +100,7 @@ def init(
         delta=delta,
         neighbors=neighbors.replace("-", "_"),
         max_records_per_person=max_records_per_person,
-        planned=[part_in(path) for path in planned or []],
+        planned=[payable_in(path) for path in planned or []],
         filter=filter,
         order=order,
         delta_share=delta_share,
@@ -107,7 +113,10 @@ def init(
 def spend(
     ledger: LedgerFile,
     certificate: Annotated[
-        Path, typer.Argument(help="A certificate or composition, as JSON.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A certificate, composition or declared part, as JSON.", show_default=False
+        ),
     ],
     name: Name = None,
     json: Json = False,
@@ -116,7 +125,9 @@ def spend(
     from dplateau.ledger import Ledger
 
     book = Ledger(ledger)
-    _paid(book.spend(part_in(certificate), name=name or certificate.name), book.statement(), json)
+    _paid(
+        book.spend(payable_in(certificate), name=name or certificate.name), book.statement(), json
+    )
 
 
 @app.command(

@@ -20,7 +20,15 @@ from dplateau.cli.options import (
 )
 from dplateau.errors import InvalidInput
 from dplateau.ground.files import read_bytes, read_text, write_whole
-from dplateau.ground.sealed import AUDIT, COMPOSITION, MIXING, from_text, open_sealed
+from dplateau.ground.sealed import (
+    AUDIT,
+    CERTIFICATE,
+    COMPOSITION,
+    FOREIGN,
+    MIXING,
+    from_text,
+    open_sealed,
+)
 
 # The library itself loads when a command runs, so that showing help stays quick.
 if TYPE_CHECKING:
@@ -40,16 +48,23 @@ def claim_in(file: Path) -> dict[str, Any]:
     """Return the fields of a claim; what is none is refused by its name."""
     from dplateau.verify import read_certificate
 
-    text = read_text(file)
+    text = _text_of(file)
     try:
         return read_certificate(text)
     except InvalidInput as refused:
         from dplateau.tables.model import FORMAT
-        from dplateau.tables.release import CERTIFICATE
 
-        beside = f"; it is a model, and its claim is in {CERTIFICATE} beside it"
+        beside = "; it is a model, and its claim is in certificate.json beside it"
         hint = beside if f'"{FORMAT}"' in text[:100] else ""
         raise InvalidInput(f"{file}: {refused}{hint}") from None
+
+
+def _text_of(file: Path) -> str:
+    """Return what a file says; of a release's folder, name the file that states its claim."""
+    inside = file / "certificate.json"
+    if inside.is_file():
+        raise InvalidInput(f"cannot read {file}: it is a folder, and its claim is in {inside}")
+    return read_text(file)
 
 
 def paper_in(file: Path) -> Certificate | Composition | MixingCertificate:
@@ -74,6 +89,20 @@ def part_in(file: Path) -> Certificate | Composition:
     if not isinstance(paper, Certificate | Composition):
         raise InvalidInput(f"{file} certifies how fast a chain mixes, which costs no privacy")
     return paper
+
+
+def payable_in(file: Path) -> Part:
+    """Return what a ledger can pay for: the claim in a file, or the part that it declares."""
+    from dplateau.certificates.composition import ForeignPart
+
+    text = _text_of(file)
+    try:
+        fields = from_text(text, CERTIFICATE)
+        if isinstance(fields, dict) and fields.get("kind") == FOREIGN.name:
+            return ForeignPart.from_dict(fields)
+    except InvalidInput as refused:
+        raise InvalidInput(f"{file}: {refused}") from None
+    return part_in(file)
 
 
 @app.command(name="verify", epilog="Example: `dplateau verify certificate.json`")

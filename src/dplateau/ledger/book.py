@@ -137,7 +137,7 @@ class Book:
         except OSError as error:
             raise InvalidInput(f"cannot write {path}: {error.strerror}") from None
         except (sqlite3.Error, ValueError) as error:  # a full disk; a name that is none
-            raise InvalidInput(f"cannot write {path}: {error}") from None
+            raise InvalidInput(f"cannot write {path}: {_in_words(error)}") from None
         return cls(path)
 
     def rows(self) -> tuple[Row, ...]:
@@ -179,7 +179,7 @@ class Book:
             with _ONE_AT_A_TIME, closing(_connect(self.place, still=still)) as connection:
                 yield connection
         except sqlite3.OperationalError as error:
-            raise InvalidInput(f"cannot use the ledger {self.path}: {error}") from None
+            raise InvalidInput(f"cannot use the ledger {self.path}: {_in_words(error)}") from None
         except (sqlite3.DatabaseError, UnicodeDecodeError, OverflowError) as error:
             raise InvalidInput(f"{self.path} is not a ledger: {error}") from None
 
@@ -226,6 +226,11 @@ class Book:
         columns = "sequence, written, kind, content, previous, digest"
         rows = connection.execute(f"SELECT {columns} FROM entries ORDER BY sequence").fetchall()
         return _checked([Row(*row) for row in rows], self.path)
+
+
+def _in_words(error: sqlite3.Error | ValueError) -> str:
+    """Return what went wrong; SQLite calls a disk without room an "I/O error" as well."""
+    return f"the disk is full, or it fails ({error})" if "disk" in str(error) else str(error)
 
 
 def _refuse_old_logs(path: Path) -> None:

@@ -401,7 +401,8 @@ class Budget:
     @cached_property
     def slack(self) -> float:
         """The part of delta that releases may add up to, each on its own."""
-        return self.share * self.delta
+        # As people write it: a tenth of 1e-5 is 1e-6, and in doubles a little more.
+        return float(exact(self.share) * exact(self.delta))
 
     def whole(self, chosen: Filter) -> float:
         """Return what an empty ledger holds."""

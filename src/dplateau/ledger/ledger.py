@@ -252,7 +252,8 @@ class Ledger:
         account = Account.of(self._book.rows())
         settings, budget = account.settings, account.settings.budget
         if run.neighbors != settings.neighbors:
-            raise SpendRefused(_other_neighbors(run.neighbors, settings))
+            other = _other_neighbors(run.neighbors, settings)
+            raise SpendRefused(f"{self.path} cannot pay for this run: {other}")
         if run.group_size < settings.group_size:
             run = run.replace(group_size=settings.group_size)
         if account.terms is None:
@@ -403,11 +404,18 @@ def _payment(
             f"({rounded_down(account.slack_left, 3)})"
         )
     if not account.fits(amount, delta):
-        needed = chosen.cost_words(amount)
-        needed += f" and delta {rounded_up(delta, 3)}" if delta > 0 else ""
-        slack = rounded_down(account.slack_left, 3)
-        left = f"{chosen.left_words(account.amount_left)} and delta {slack}"
-        return f"it needs {needed}, and {left} are left ('dplateau ledger plan-next' finds noise)"
+        # What fits is not named: all that is left of delta, rounded up, would read as more than it.
+        slack, needed, left = account.slack_left, [], []
+        if amount > account.amount_left:
+            needed, left = [chosen.cost_words(amount)], [chosen.left_words(account.amount_left)]
+        if delta > slack:
+            needed.append(f"delta {rounded_up(delta, 3)}")
+            left.append(f"delta {rounded_down(slack, 3)}")
+        are = "is" if len(left) == 1 else "are"
+        return (
+            f"it needs {' and '.join(needed)}, and {' and '.join(left)} {are} left "
+            "('dplateau ledger plan-next' finds noise)"
+        )
     return {"cost": {"amount": amount, "delta": delta}, "terms": None, "law": law}
 
 

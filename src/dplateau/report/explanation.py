@@ -46,7 +46,9 @@ def explain(paper: Paper | MixingCertificate) -> str:
         lines += [*_section(who), *(line for text in texts for line in _item(text))]
     for doubt in words.doubts:
         lines += [*_section("Take note"), *wrapped_lines(doubt)]
-    return "\n".join([*lines[1:], *_reasons(paper)]) + "\n"
+    if paper.claim is not None:  # else there is nothing to prove
+        lines += _reasons(paper)
+    return "\n".join(lines[1:]) + "\n"
 
 
 def _reasons(paper: Paper) -> Iterator[str]:

@@ -87,11 +87,14 @@ def _sections(
 ) -> Iterator[tuple[str, str]]:
     words = words_of(paper)
     yield "Claim", "".join(_claim(words, verdict))
-    nobody = "" if paper.claim is not None else _paragraph("Nobody: nothing is claimed.", "warning")
-    yield "Neighbors", _tag("h2", "Who is protected") + nobody + _paragraph(words.neighbors)
+    if paper.claim is None:
+        nobody = _paragraph("Nobody: nothing is claimed.", "warning")
+        yield "Neighbors", _tag("h2", "Who is protected") + nobody
+    else:
+        yield "Neighbors", _tag("h2", "Who is protected") + _paragraph(words.neighbors)
     yield "Released", _tag("h2", "What was released") + _released(words)
-    yield "Assumptions", "".join(_assumptions(verdict))
     if paper.claim is not None:
+        yield "Assumptions", "".join(_assumptions(verdict))
         yield "Attack", "".join(_attack(paper))
         yield "Delta", "".join(_over_delta(paper))
         if isinstance(paper, Certificate):
@@ -103,7 +106,8 @@ def _sections(
     if audit is not None:
         yield "Audit", "".join(_audit(paper, audit))
     yield "Verify", "".join(_verify(paper, verdict, name))
-    yield "Cite", _tag("h2", "What to cite") + _tag("pre", _escaped(_citations(paper)))
+    if paper.claim is not None:
+        yield "Cite", _tag("h2", "What to cite") + _tag("pre", _escaped(_citations(paper)))
 
 
 # --- the sections -------------------------------------------------------------------------------
@@ -121,7 +125,7 @@ def _claim(words: Words, verdict: SignOff) -> Iterator[str]:
         yield _paragraph(str(words.attack))
     for doubt in words.doubts:
         yield _paragraph(f"Take note: {doubt}", cls="warning")
-    yield _paragraph(f"Claim made {verdict.made}.", cls="quiet")
+    yield _paragraph(f"Made {verdict.made}.", cls="quiet")
 
 
 def _released(words: Words) -> str:

@@ -113,7 +113,8 @@ def words_of(paper: Paper, *, attack: bool = True) -> Words:
         neighbors=_neighbors(paper),
         released=tuple(_released(paper)),
         attack=Attack.on(paper) if attack and claimed else None,
-        assumptions=grouped(paper.assumptions),
+        # Those of a claim that was taken back are not all true: noise of a known seed is not fresh.
+        assumptions=grouped(paper.assumptions) if claimed else (),
         doubts=doubts_about(paper),
     )
 
@@ -188,6 +189,8 @@ def unit_of(paper: Paper) -> str:
 
 def _neighbors(paper: Paper) -> str:
     """Say which data sets the claim makes hard to tell apart."""
+    if paper.claim is None:
+        return "None: nothing is claimed."
     relations = set(relations_of(paper))
     if len(relations) > 1:
         return "The parts speak of different neighbors."

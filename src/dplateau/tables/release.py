@@ -106,17 +106,23 @@ class TableRelease:
         return planned.without_claim(model.no_claim)
 
     def report(self, data: str, public_score: float | None = None) -> str:
-        """Return the claim, what left, what ran, what it rests on, and the weights by name."""
+        """Return the claim, what left, what ran, what it rests on, and the weights by name.
+
+        Of what claims nothing there are no neighbors to state, and nothing for it to rest on.
+        """
         schema, run = self.model.schema, self.plan.run
         kind = "regression" if self.model.classes is None else "classification"
         ignored = len(schema.columns) - len(schema.used)
+        claimed = self.certificate.claim is not None
+        head = f"Private {kind}" if claimed else kind.capitalize()
+        neighbors = neighbors_in_words(self.plan.gradients)
         lines = [
-            f"Private {kind} of {schema.target.column!r} from {data} ({self.model.kind})",
+            f"{head} of {schema.target.column!r} from {data} ({self.model.kind})",
             f"{counted(run.n, 'record')}, {counted(schema.width, 'feature')} from "
             f"{counted(len(schema.used), 'column')}" + (f" ({ignored} ignored)" if ignored else ""),
             "",
             *wrapped(self.certificate.headline, "Claim: "),
-            *wrapped(neighbors_in_words(self.plan.gradients), "Neighbors: "),
+            *(wrapped(neighbors, "Neighbors: ") if claimed else ()),
             "",
             "What left",
             "  the model's weights",
@@ -125,19 +131,19 @@ class TableRelease:
         if self.model.whitening:
             lines.append("  noisy second moments of the rows, by which they were whitened")
         if self.evaluation is not None:
-            claimed = self.certificate.claim is not None
             lines += [f"  {line}" for line in in_words(self.evaluation, claimed=claimed)]
         if public_score is not None:
             name = "R^2" if self.model.classes is None else "accuracy"
             lines += ["", f"Exact {name} on the public test rows: {public_score:.4f}"]
         lines += ["", "What ran"]
-        if self.certificate.claim is None:
+        if not claimed:
             told = "with secret noise, what ran would have had the claims named here; it has none"
             lines += wrapped(f"({told})", "  ")
         lines += wrapped_lines(textwrap.indent(self.plan.summary, "  "))
-        lines += ["", "What the claim rests on"]
-        for assumption in self.certificate.assumptions:
-            lines += wrapped(f"{assumption.text} ({assumption.status})", "  - ")
+        if claimed:
+            lines += ["", "What the claim rests on"]
+            for assumption in self.certificate.assumptions:
+                lines += wrapped(f"{assumption.text} ({assumption.status})", "  - ")
         lines += ["", *self._weights()]
         for text in self.warnings:
             lines += wrapped(" ".join(text.split()), "Warning: ")
