@@ -87,6 +87,16 @@ def test_planned_releases(
     assert not (tmp_path / "b.ledger").exists()
 
 
+def test_a_first_cost_and_what_it_leaves_add_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    book = str(tmp_path / "a.ledger")
+    assert run(["ledger", "init", book, "--epsilon", "1", "--delta", "0"], capsys)[0] == 0
+    declared = ["ledger", "declare", book, "--name", "a", "--epsilon", "0.3"]
+    said = "spent on a: first, 30 %; 70 % of the budget is left"
+    assert said in run(declared, capsys)[1]
+
+
 def test_refusals_speak_of_options_and_keep_names(
     tmp_path: Path, certificate: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -219,3 +220,12 @@ def test_dates_of_any_year_are_texts() -> None:
     assert texts[:2] == ["1970-01-01", "2000-01-01"]
     assert texts[2].startswith("-")
     assert texts[3].startswith("56728")
+
+
+def test_scores_of_many_checkpoints_fit_a_report() -> None:
+    many = ROWS.part(np.tile(np.arange(4), 100))
+    fitted = fit_table(many, SCHEMA, epsilon=4.0, compute_budget=20, seed=7)
+    left = replace(fitted, checkpoints=(fitted.model,) * 9, public_scores=(0.8,) * 9)
+    text = left.report("people")
+    assert "model.json is number 1" in " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= 80

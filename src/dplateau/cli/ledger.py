@@ -6,6 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -277,8 +278,12 @@ def _summary(statement: Statement) -> list[tuple[str, str]]:
 
 
 def _cost(entry: Entry, statement: Statement) -> str:
+    from dplateau.ledger.filters import exact
+
     if entry.amount is None or statement.terms is None:
-        return "planned" if statement.settings.planned else f"first, {_percent_up(1 - entry.left)}"
+        # Exactly: in doubles 1 - 0.7 is a little more than 0.3.
+        first = f"first, {_percent_up(1 - exact(entry.left))}"
+        return "planned" if statement.settings.planned else first
     share = _percent_up(entry.amount / statement.terms.whole)
     words = f"{share}, {statement.terms.filter.cost_words(entry.amount)}"
     return f"{words}, delta {rounded_up(entry.delta, 3)}" if entry.delta else words
@@ -288,5 +293,5 @@ def _percent(share: float) -> str:
     return f"{math.floor(share * 1000) / 10:g} %"
 
 
-def _percent_up(share: float) -> str:
+def _percent_up(share: float | Fraction) -> str:
     return f"{math.ceil(share * 1000) / 10:g} %"

@@ -388,6 +388,8 @@ def _payment(
         if terms is None:
             budget = account.settings.budget
             epsilon = release.curve.epsilon(budget.delta)
+            if math.isinf(epsilon):
+                return f"no epsilon covers it at delta {rounded_up(budget.delta)}"
             return (
                 f"it costs epsilon {rounded_up(epsilon, 4)} or more at delta "
                 f"{rounded_up(budget.delta)}, and the whole budget is "

@@ -159,7 +159,7 @@ class TableRelease:
         if self.public_scores:
             best = int(np.argmax(self.public_scores)) + 1
             shown = ", ".join(f"{score:.4f}" for score in self.public_scores)
-            lines.append(f"    scores on public rows: {shown}; model.json is number {best}")
+            lines += wrapped(f"scores on public rows: {shown}; model.json is number {best}", "    ")
         return lines
 
     def _weights(self) -> list[str]:
