@@ -153,6 +153,14 @@ def test_a_claim_below_its_own_proof_is_a_violation(folder: Path, here: Here) ->
     assert "trainer:" not in output
 
 
+def test_where_nothing_is_claimed_nothing_is_violated(folder: Path, here: Here) -> None:
+    seeded = certify(RUN, 1e-5).without_claim("not private (seeded run)")
+    (folder / "seeded.json").write_text(seeded.to_json(), encoding="utf-8")
+    code, output, _ = here.audit("seeded.json")
+    assert code == 1
+    assert output.endswith("verdict: nothing is claimed: not private (seeded run)\n")
+
+
 def test_the_right_trainer_passes_and_the_quiet_one_does_not(folder: Path, here: Here) -> None:
     right = here.answer("certificate.json", "--trainer", "my_training:train", *TRAINED)
     assert right["verdict"] == right["trainer"]["content"]["verdict"] == "not violated"

@@ -514,6 +514,11 @@ def test_predictions_with_probabilities_and_identifiers(
         assert run("predict", out / "model.json", data, *words) == 2
         assert reason in capsys.readouterr().err
     assert not (tmp_path / "p.xlsx").exists()
+    for read in (data, out / "model.json"):
+        before = read.read_bytes()
+        assert run("predict", out / "model.json", data, "-o", read) == 2
+        assert "would take the place of what is read" in capsys.readouterr().err
+        assert read.read_bytes() == before
 
 
 def test_a_release_is_not_written_over_unless_one_says_so(

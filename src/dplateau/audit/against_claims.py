@@ -246,6 +246,8 @@ class Findings:
         return f"exact adversary: epsilon is at least {rounded_down(self.needed)}{ratio}"
 
     def _verdict(self) -> str:
+        if self.certificate.claim is None:
+            return f"nothing is claimed: {self.certificate.no_claim}"
         if not self.verification.ok:
             return "violated: the claim does not follow from its own proof"
         if not self.sound:

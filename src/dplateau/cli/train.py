@@ -346,6 +346,8 @@ def predict_command(
     from dplateau.tables import TableModel, read_table
     from dplateau.tables.table import written
 
+    if output is not None and output.resolve() in (model.resolve(), data.resolve()):
+        raise InvalidInput(f"-o {output} would take the place of what is read; name another file")
     trained = TableModel.from_json(read_text(model), source=str(model))
     table = read_table(data, separator=separator, decimal=decimal)
     suffix = ".csv" if output is None else output.suffix.lower()

@@ -250,7 +250,9 @@ def from_text(text: str, kind: Kind) -> Any:
     except (ValueError, RecursionError) as error:
         why = str(error)
         # Python's own words are about Python.
-        if isinstance(error, RecursionError):
+        if isinstance(error, json.JSONDecodeError):
+            why = f"from line {error.lineno}, column {error.colno} on"
+        elif isinstance(error, RecursionError):
             why = "its brackets are nested too deeply"
         elif "set_int_max_str_digits" in why:
             why = "a number has too many digits"
