@@ -19,7 +19,7 @@ from dplateau.algorithms import (
 )
 from dplateau.bounds.registry import bound_named
 from dplateau.certificates import certify
-from dplateau.verify import Verification
+from dplateau.verify import Verification, verify
 
 
 def confirmed(run: Run, bound: str, delta: float) -> Verification:
@@ -209,3 +209,21 @@ def test_long_plans_that_leave_nothing_over_are_confirmed() -> None:
         release="last",
     )
     confirmed(run, "every_batch", 0.000104)
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+def test_more_than_a_thousand_different_uses_are_confirmed_in_time(sampling: str) -> None:
+    """A noise that spreads fortyfold: rounded up to 600 values it cost more than the margin."""
+    noise = [0.5 * 40 ** (i * 0.6180339887498949 % 1) for i in range(1400)]
+    run = NoisySGD(
+        n=144,
+        batch_size=4,
+        steps=len(noise),
+        noise_multiplier=Schedule(tuple((value, 1) for value in noise)),
+        neighbors="replace",
+        release="all",
+        sampling=sampling,
+    )
+    found = certify(run, 1e-5, bounds=[bound_named("pld_composition")]).to_dict()
+    verdict = verify(found)  # in ten seconds
+    assert verdict.ok, str(verdict)

@@ -60,6 +60,8 @@ _MOST_STRETCHES = 10**5
 _MOST_RECORDS_OF_A_GROUP = 50
 # Values of M that are written out one by one.
 _FEW = 1500
+# Single steps of different sizes whose pairs are found point by point.
+_MOST_SINGLES = 600
 # Coins told apart in one block.
 _GROUPS = 4000
 # Logarithms of products beyond this are not followed.
@@ -419,9 +421,10 @@ def _single_pairs(
         alive = 0 if math.isinf(log) else 1 if math.isinf(stretch.log_c) else count
         size = (stretch.reach / stretch.nu * _UP, stretch.rate)
         counted[size] = counted.get(size, 0) + alive
+    counted = fewer_uses(counted) if split == (1, 0) else fewer_uses(counted, _MOST_SINGLES)
     return [
         (single_pair(size, rate, split, rarest), count)
-        for (size, rate), count in fewer_uses(counted).items()
+        for (size, rate), count in counted.items()
         if count
     ]
 
