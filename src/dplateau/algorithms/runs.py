@@ -34,7 +34,7 @@ from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 
-# Of one schedule: twice as many as fit in a file as written here, and not as many as exhaust memory.
+# Of one schedule: twice as many as a written file holds; more would exhaust memory.
 _MOST_BLOCKS = 500_000
 # A number, or one per step.
 Stated = float | Schedule | Sequence[float] | FloatArray
