@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -467,6 +468,28 @@ def test_enormous_numbers_end_with_a_verdict(run: str, bound: str) -> None:
 )
 def test_enormous_witnesses_end_with_a_verdict(run: str, bound: str, changes: Found) -> None:
     assert not verify(witnessed(sealed(run, bound), **changes)).ok
+
+
+def test_schedules_that_never_repeat_meet_the_clock() -> None:
+    """The moduli of a million steps took a minute after time was up."""
+    found = sealed("nonconvex, body", "modulus")
+    count = 80_000
+    rates = [[0.01 + 1e-7 * i, 1] for i in range(count)]
+    loss = found["content"]["run"]["loss"] | {"dissipativity": [0.1, 0.5]}
+    found = described(found, learning_rate=rates, steps=count, loss=loss)
+    plan = {"start_step": count - 1, "blocks": [[1, 1.0, 1.0]]}
+    forgery = witnessed(found, losses="strongly dissipative", plan=plan)
+    began = time.process_time()
+    verdict = verify(forgery, seconds=1.5)
+    assert verdict.checks[-1].name == "time"
+    assert time.process_time() - began < 3
+
+
+def test_a_schedule_longer_than_any_file_is_not_read() -> None:
+    """Three million blocks fit in a file without a space, and took 1.7 gigabytes."""
+    found = sealed("full batch", "gd_contraction")
+    verdict = verify(described(found, learning_rate=[[0.1, 1]] * 500_001, steps=500_001))
+    assert "at most 500000 blocks" in verdict.checks[-1].detail
 
 
 def test_numbers_that_overflow_are_said_to() -> None:

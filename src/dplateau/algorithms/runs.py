@@ -34,6 +34,8 @@ from dplateau.errors import InvalidInput
 from dplateau.ground import checks
 from dplateau.ground.types import FloatArray
 
+# Of one schedule: twice as many as a written file holds; more would exhaust memory.
+_MOST_BLOCKS = 500_000
 # A number, or one per step.
 Stated = float | Schedule | Sequence[float] | FloatArray
 P = ParamSpec("P")
@@ -463,6 +465,11 @@ def run_from_dict(document: dict[str, Any]) -> Run:
 
 
 def _schedule_from_json(name: str, blocks: list[Any]) -> Schedule:
+    if len(blocks) > _MOST_BLOCKS:
+        raise InvalidInput(
+            f"{name} changes {len(blocks)} times; at most {_MOST_BLOCKS} blocks of a schedule are "
+            "read: round the values, so that equal ones follow each other"
+        )
     try:
         return Schedule(tuple((value, count) for value, count in blocks))
     except (TypeError, ValueError) as error:

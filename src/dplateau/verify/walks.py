@@ -80,6 +80,7 @@ class StepLosses:
 
     def modulus(self, losses: str, eta: float) -> Modulus:
         """Return the modulus of a class of losses, after checking that it was declared."""
+        go_on()  # a schedule may ask a million times
         loss, e = self.loss, MP.mpf(eta)
         smooth, bounded = math.isfinite(loss.smoothness), math.isfinite(loss.lipschitz)
         k = 1 - e * self.l2
@@ -200,6 +201,7 @@ class Program:
                 dropped = min(skipped, stretch.count)
                 skipped -= dropped
                 if dropped < stretch.count:
+                    go_on()
                     yield replace(stretch, count=stretch.count - dropped)
 
 
