@@ -226,3 +226,11 @@ def test_what_is_no_number_is_no_bound() -> None:
     pair = SampledPair(0.02, 0.6808531610084005, 5e-324)
     with np.errstate(all="ignore"), pytest.raises(ArithmeticError, match="no number"):
         composed_epsilon(Rows.product([(pair, 10)]), 1e-9, 1e-5)
+
+
+def test_two_records_whose_factor_overflows_prove_nothing() -> None:
+    """1 + e^(eps/2) counted as e^700: two records came out 3113 apart, one of them up to 2079."""
+    rows = Rows.product([(LaplacePair(300.0, 1e-40), 10)])
+    assert composed_epsilon(rows, 5800.0, 1e-5, of_two=True).epsilon == math.inf
+    few = Rows.product([(LaplacePair(3.0, 0.1), 10)])
+    assert 0 < composed_epsilon(few, 20.0, 1e-5, of_two=True).epsilon < 60

@@ -361,6 +361,16 @@ def test_losses_whose_exponentials_overflow_are_losses(epsilon: float) -> None:
     assert not verify(forged(found, claimed_epsilon=epsilon)).ok
 
 
+@pytest.mark.parametrize("epsilon", [164.0, 725.0, 1400.0])
+def test_divergences_whose_exponentials_overflow_are_divergences(epsilon: float) -> None:
+    """Ratios above e^700 counted as e^700: (164, 1e-5) where 1453 is needed."""
+    run = NoisySGD(n=10, sampling_rate=0.4, steps=1, noise_multiplier=1 / 50, release="all")
+    found = json.loads(certify(run, 1e-5, bounds=[bound_named("rdp_composition")]).to_json())
+    assert verify(found).ok
+    witness = {"orders": [1.01, 1.1, 1.3, 2.0, 5.0, 40.0]}
+    assert not verify(forged(found, claimed_epsilon=epsilon, witness=witness)).ok
+
+
 @pytest.mark.parametrize("epsilon", [598.0, 599.0, 5000.0])
 def test_blocks_that_hardly_ever_move_far_are_no_more_private_than_that(epsilon: float) -> None:
     """A densities' floor of 1e-300 hid half of 1e-40, the delta at every epsilon up to 10^6."""

@@ -461,7 +461,8 @@ def composed_epsilon(rows: Rows, claimed: float, delta: float, *, of_two: bool =
 
         def near_half(epsilon: float) -> Curve:
             curve = curves(epsilon / 2)
-            return lambda eps: (1 + math.exp(min(eps / 2, 700.0))) * curve(eps / 2)
+            # Where the factor is beyond all numbers nothing but delta <= 1 is known.
+            return lambda eps: (1 + math.exp(eps / 2)) * curve(eps / 2) if eps < 1400 else 1.0
 
         return near_half
 

@@ -179,7 +179,9 @@ Use = tuple[float, float, int]
 # The orders at which the Rényi form of amplification by iteration is stated.
 _STATED_ORDERS = tuple((1 + np.geomspace(1e-3, 1e5, 300)).tolist())
 # More than summing a divergence in doubles can lose.
-_UP = 1 + 1e-11
+_UP = 1 + 5e-11
+# Exponents that are not taken; no sampling rate makes a ratio's logarithm this much smaller.
+_LARGEST_LEAN, _LARGEST_LOG = 700.0, 500.0
 # Points of one sum, of all sums for one epsilon, and of what is summed at once.
 _MOST_POINTS, _MOST_POINTS_OF_ALL, _AT_ONCE = 10**6, 6 * 10**7, 10**5
 
@@ -257,15 +259,18 @@ def _summed(order: float, rate: FloatArray, distance: FloatArray) -> FloatArray:
     """Return the divergences of a few uses on grids of equally many points."""
     step = np.minimum(0.1, 0.3 / distance)
     x = -15.0 + step * np.arange(float(_points(order, distance).max()))
-    y = rate * np.expm1(np.minimum(distance * x - distance**2 / 2, 700.0))
-    logs = _log_beyond_linear(y, order) - x**2 / 2
+    lean = distance * x - distance**2 / 2
+    # Ratios beyond all numbers are known by their logarithms; the one of 1 + y is that of y there.
+    y = rate * np.expm1(np.minimum(lean, _LARGEST_LEAN))
+    log = np.where(lean > _LARGEST_LEAN, np.log(rate) + lean, np.log1p(y))
+    logs = _log_beyond_linear(y, log, order) - x**2 / 2
     log_sums = special.logsumexp(logs, axis=1) + np.log(step[:, 0] / math.sqrt(2 * math.pi))
     divergences: FloatArray = np.logaddexp(0.0, log_sums) / (order - 1) * _UP
     return divergences
 
 
-def _log_beyond_linear(y: Any, order: float) -> Any:
-    """Return log((1 + y)^a - 1 - a y)."""
+def _log_beyond_linear(y: Any, log: Any, order: float) -> Any:
+    """Return log((1 + y)^a - 1 - a y), the logarithm of 1 + y given."""
     small = np.abs(y) * max(order, 1.0) < 1e-2
     near = np.where(small, y, 0.0)
     term, total = np.full(near.shape, order), np.zeros(near.shape)
@@ -276,8 +281,9 @@ def _log_beyond_linear(y: Any, order: float) -> Any:
     with np.errstate(divide="ignore"):
         series = np.log(total) + 2 * np.log(np.abs(y))
     far = np.where(small, 1.0, y)
-    grown = order * np.log1p(far)
+    grown = order * np.where(small, math.log(2.0), log)
     rest = -(1 + order * far) * np.exp(-np.maximum(grown, -700.0))
+    rest = np.where(log > _LARGEST_LOG, -order * np.exp((1 - order) * log), rest)
     exact = grown + np.log1p(np.where(grown > -700.0, rest, 0.0))
     low = np.log(np.maximum(np.expm1(np.minimum(grown, 700.0)) - order * far, 1e-300))
     return np.where(small, series, np.where(grown > 1, exact, low))
