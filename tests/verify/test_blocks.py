@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf, ncdf
 
 from dplateau.algorithms import Ball, LossGeometry, NoisySGD, Run
 from dplateau.ground.sealed import CERTIFICATE, Stamp, seal
@@ -21,7 +22,7 @@ from dplateau.verify.coins import (
     fewer_atoms,
 )
 from dplateau.verify.composed import Rows, composed_epsilon
-from dplateau.verify.pairs import two_sided_pair
+from dplateau.verify.pairs import BlockPair, two_sided_pair
 from forging import forged
 
 Found = dict[str, Any]
@@ -280,3 +281,24 @@ def test_what_never_happens_to_a_group_is_not_enumerated() -> None:
     assert law.points.size < 150
     assert few_atoms(coins, 1500).points.size == 31**2  # type: ignore[union-attr]
     assert law.masses.sum() == pytest.approx(1.0, abs=1e-10)
+
+
+@pytest.mark.parametrize("size", [1e-17, 3e-15, 1e-12, 1e-9, 1e-3])
+@pytest.mark.parametrize("order", [0, 1])
+def test_blocks_of_next_to_no_distance_have_ends(size: float, order: int) -> None:
+    """Rounding leaves few losses, and beyond the last one a chance that is not above 1e-25."""
+    right = Atoms(np.array([0.0, size]), np.array([0.99, 0.01]))
+    pair = BlockPair(right, Atoms(np.zeros(1), np.ones(1)), 1e-27)
+    epsilons = np.array([-1e-13, 0.0, size, 1e-14, 1e-11, 12 * size + 1e-9])
+    found = pair.deltas(epsilons, order)
+    with mp.workdps(60):
+        for epsilon, delta in zip(epsilons.tolist(), found.tolist(), strict=True):
+            ratio = mp.expm1(mpf(epsilon) * (1 - 2 * order)) / mpf("0.01") + 1
+            if ratio <= 0:
+                continue
+            # Where the loss of 99 percent N(0) and 1 percent N(size) against N(0) is this one.
+            y = mp.log(ratio) / mpf(size) + mpf(size) / 2
+            rest = mpf("0.01") * (ncdf(mpf(size) - y) - ncdf(-y))
+            tails = (ncdf(-y) + rest, ncdf(-y)) if order == 0 else (ncdf(y), ncdf(y) - rest)
+            assert delta >= tails[0] - mp.exp(mpf(epsilon)) * tails[1]
+    assert found[-1] < 1e-25

@@ -10,6 +10,7 @@ import pytest
 from dplateau.algorithms import (
     Body,
     Box,
+    Checkpoints,
     CyclicSGD,
     LossGeometry,
     NoisySGD,
@@ -209,6 +210,24 @@ def test_long_plans_that_leave_nothing_over_are_confirmed() -> None:
         release="last",
     )
     confirmed(run, "every_batch", 0.000104)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-20, 1e-30])
+def test_checkpoints_on_a_tiny_domain_are_confirmed(delta: float) -> None:
+    """Blocks of distances below the rounding of their losses: these looked larger than any."""
+    run = NoisySGD(
+        n=10,
+        sampling_rate=0.01,
+        steps=11,
+        learning_rate=0.0067,
+        l2=149.4,
+        domain=Body(6e-11),
+        loss=LossGeometry(lipschitz=112.6, convex=False, smoothness=0.0173),
+        noise_multiplier=32.0,
+        release=Checkpoints(every=5),
+        sampling="poisson",
+    )
+    confirmed(run, "checkpoints_poisson", delta)
 
 
 @pytest.mark.parametrize("sampling", ["fixed", "poisson"])

@@ -11,7 +11,7 @@ rounding can add is stated beside every value and never left out.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -47,14 +47,29 @@ class Tails:
     log_density: FloatArray
     upper_error: FloatArray
     lower_error: FloatArray
+    log_density_error: FloatArray
 
     def reflected(self) -> Tails:
         """Return the tails of -Y at -y."""
-        return Tails(self.lower, self.upper, self.log_density, self.lower_error, self.upper_error)
+        return replace(
+            self,
+            upper=self.lower,
+            lower=self.upper,
+            upper_error=self.lower_error,
+            lower_error=self.upper_error,
+        )
+
+    def backwards(self) -> Tails:
+        """Return the same points in the opposite order."""
+        return Tails(*(getattr(self, column.name)[::-1] for column in fields(self)))
 
 
 class SmoothedLaw(Protocol):
     """The law of Y = M + N(0, 1) with M >= 0."""
+
+    @property
+    def most(self) -> float:
+        """Return a value that M does not exceed."""
 
     def tails(self, y: FloatArray) -> Tails:
         """Return tails and density at these points."""
@@ -70,6 +85,11 @@ class Atoms:
     points: FloatArray
     masses: FloatArray
     rounding: float = 0.0
+
+    @property
+    def most(self) -> float:
+        """Return the largest point."""
+        return float(self.points.max())
 
     def tails(self, y: FloatArray) -> Tails:
         """Sum over the atoms: every term is positive, so nothing cancels."""
@@ -87,7 +107,8 @@ class Atoms:
             heights = logs[first : first + rows, None] - gaps**2 / 2
             log_density = np.logaddexp(log_density, special.logsumexp(heights, axis=0))
         log_density -= math.log(math.sqrt(2 * math.pi))
-        return Tails(upper, lower, log_density, self._lost(upper), self._lost(lower))
+        slip = 1e-14 + self.rounding + 1e-15 * np.abs(log_density)
+        return Tails(upper, lower, log_density, self._lost(upper), self._lost(lower), slip)
 
     def _lost(self, tails: FloatArray) -> FloatArray:
         """Return what rounding may take off tails: more of those whose logarithm is long."""
@@ -231,6 +252,11 @@ class SmoothedCoins:
     coins: Coins
     rarest: float
 
+    @property
+    def most(self) -> float:
+        """Return the sum of all weights, rounded up."""
+        return self.coins.most * (1 + 1e-12)
+
     @cached_property
     def _tilts(self) -> tuple[list[_Tilted], list[_Tilted]]:
         """Return positive and negative tilts that reach the rarest values on either side."""
@@ -274,17 +300,20 @@ class SmoothedCoins:
     def tails(self, y: FloatArray) -> Tails:
         """Read each point under the tilt that makes it likely."""
         right = y >= self._mean(0.0)
-        tail, error, log_density = (np.empty(y.size) for _ in range(3))
+        tail, error, log_density, slip = np.empty((4, y.size))
         for side, tilts in zip((right, ~right), self._tilts, strict=True):
-            tail[side], error[side], log_density[side] = self._side(y[side], tilts)
+            columns = self._side(y[side], tilts)
+            tail[side], error[side], log_density[side], slip[side] = columns
         upper, lower = np.where(right, tail, 1 - tail), np.where(right, 1 - tail, tail)
-        return Tails(upper, lower, log_density, error, error)
+        return Tails(upper, lower, log_density, error, error, slip)
 
     def _side(
         self, y: FloatArray, tilts: list[_Tilted]
-    ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return one tail, its error and the log density; each point from its best tilt."""
-        tail, log_density = np.zeros(y.size), np.full(y.size, -np.inf)
+    ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return one tail and the log density with their errors; each point from its best tilt."""
+        tail, slip = np.zeros(y.size), np.full(y.size, np.inf)
+        log_density = -slip
+        lost = _ROUNDING + _OF_ANGLE * _LAST_FREQUENCY * self.coins.most_of_mean
         sizes = np.array([tilted.log_size(y) for tilted in tilts])
         best = np.argmin(sizes, axis=0)
         for k, tilted in enumerate(tilts):
@@ -294,9 +323,12 @@ class SmoothedCoins:
             mass, density = tilted.tail_and_density(y[here])
             tail[here] = np.clip(np.exp(sizes[k, here]) * mass, 0.0, 1.0)
             log_density[here] = np.log(np.maximum(density, 1e-18)) + sizes[k, here]
-        lost = _ROUNDING + _OF_ANGLE * _LAST_FREQUENCY * self.coins.most_of_mean
+            # A density is known as the tail is, relative to the tilted law.
+            share = lost / np.maximum(density, 1e-18)
+            rounding = 1e-14 + 1e-15 * np.abs(sizes[k, here])
+            slip[here] = np.where(share < 0.5, 2 * share + rounding, np.inf)
         error = np.minimum(lost * np.exp(np.minimum(sizes.min(axis=0), 50.0)), 1.0)
-        return tail, error, log_density
+        return tail, error, log_density, slip
 
     def reach(self, mass: float) -> tuple[float, float]:
         """Return Chernoff's points."""

@@ -320,6 +320,25 @@ class _Curve:
     above: FloatArray
 
 
+def _rising_curve(first: Tails, second: Tails, low: FloatArray, high: FloatArray) -> _Curve:
+    """Return the curve of points whose losses lie between those, and rise.
+
+    The hockey stick of the larger one is at most that of the true one, which is P(Y > y) less
+    e^loss Q(Y > y). Larger losses than numbers hold are not told apart: beyond the last one the
+    curve stays where it is.
+    """
+    # Distinct losses make chords well defined.
+    keep = np.r_[np.diff(high) > 0, True] & (np.abs(high) < _LARGEST_LOSS)
+    if np.count_nonzero(keep) < 2:
+        raise ArithmeticError(f"one block has losses of {high[-1]:.3g}")
+    grown = np.exp(np.minimum(low, _LARGEST_LOSS))
+    sticks = first.upper - grown * second.upper
+    sticks += first.upper_error + grown * second.upper_error
+    sticks = np.clip(sticks, np.maximum(-np.expm1(high), 0.0), 1.0)
+    above = np.minimum(first.upper + first.upper_error, 1.0)
+    return _Curve(high[keep], sticks[keep], above[keep])
+
+
 @dataclass(frozen=True, eq=False)
 class BlockPair:
     """M + N(0, 1) against -M' + N(0, 1).
@@ -345,25 +364,26 @@ class BlockPair:
         count = min(_MOST, max(_FEWEST, math.ceil((top - bottom) / _SPACING)))
         y = np.linspace(bottom, top, count)
         p, q = self.right.tails(y), self.left.tails(-y).reflected()
-        # Flat stretches are rounding; distinct losses make chords well defined. Larger losses than
-        # numbers hold are not told apart: beyond the last one the curve stays where it is. There
-        # densities may be zero, and losses no numbers.
+        low, high = self._losses(y, p, q)
+        forth = _rising_curve(p, q, low, high)
+        q, p = q.reflected().backwards(), p.reflected().backwards()
+        return forth, _rising_curve(q, p, -high[::-1], -low[::-1])
+
+    def _losses(self, y: FloatArray, p: Tails, q: Tails) -> tuple[FloatArray, FloatArray]:
+        """Return rising losses that log p/q is not below, and not above.
+
+        Rounding hides the smallest ones. But of values m of M and m' of M' the loss at y is
+        y (m + m') + (m'^2 - m^2) / 2.
+        """
+        both, far = self.right.most + self.left.most, max(self.right.most, self.left.most)
+        rise = (np.maximum(y, 0.0) * both + far**2 / 2) * (1 + 1e-12)
+        fall = (np.minimum(y, 0.0) * both - far**2 / 2) * (1 + 1e-12)
+        slip = p.log_density_error + q.log_density_error
+        # There densities may be zero, and losses no numbers.
         with np.errstate(invalid="ignore"):
-            losses = np.maximum.accumulate(p.log_density - q.log_density)
-            keep = np.r_[True, np.diff(losses) > 0] & (np.abs(losses) < _LARGEST_LOSS)
-        if np.count_nonzero(keep) < 2:
-            raise ArithmeticError(f"one block has losses of {losses[-1]:.3g}")
-
-        def curve(first: Tails, second: Tails, losses: FloatArray) -> _Curve:
-            grown = np.exp(np.minimum(losses, _LARGEST_LOSS))
-            sticks = first.upper - grown * second.upper
-            sticks += first.upper_error + grown * second.upper_error
-            sticks = np.clip(sticks, np.maximum(-np.expm1(losses), 0.0), 1.0)
-            above = np.minimum(first.upper + first.upper_error, 1.0)
-            return _Curve(losses[keep], sticks[keep], above[keep])
-
-        forth, back = curve(p, q, losses), curve(q.reflected(), p.reflected(), -losses)
-        return forth, _Curve(back.losses[::-1], back.sticks[::-1], back.above[::-1])
+            losses = p.log_density - q.log_density
+            low, high = np.fmax(losses - slip, fall), np.fmin(losses + slip, rise)
+        return np.maximum.accumulate(low), np.minimum.accumulate(high[::-1])[::-1]
 
     def deltas(self, epsilons: FloatArray, order: int) -> FloatArray:
         """Return chords, linear in e^epsilon; towards minus infinity the curve goes to one."""
