@@ -154,7 +154,8 @@ def foreign(
     stated = checks.nonnegative("epsilon", epsilon)
     if stated > WIDEST_EPSILON:
         raise InvalidInput(
-            f"epsilon = {epsilon:g} protects nobody; a declared one is at most {WIDEST_EPSILON:g}"
+            f"epsilon = {rounded_up(stated)} protects nobody; a declared one is at most "
+            f"{WIDEST_EPSILON:g}"
         )
     row = np.array([stated]), np.array([level])
     return ForeignPart(name, relation, unit, TabulatedCurve(TablePair.hull(*row)))

@@ -126,7 +126,7 @@ class Entry:
 def read_certificate(text: str) -> dict[str, Any]:
     """Read the text of a certificate; what is none is refused.
 
-    >>> read_certificate("[1, 2]")
+    >>> read_certificate("{}")
     Traceback (most recent call last):
     dplateau.errors.InvalidInput: not a certificate: the text lacks 'kind': 'dplateau/certificate'
     """
