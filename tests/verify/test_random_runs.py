@@ -246,3 +246,20 @@ def test_more_than_a_thousand_different_uses_are_confirmed_in_time(sampling: str
     found = certify(run, 1e-5, bounds=[bound_named("pld_composition")]).to_dict()
     verdict = verify(found)  # in ten seconds
     assert verdict.ok, str(verdict)
+
+
+def test_uses_that_differ_in_noise_and_in_rate_are_confirmed_in_time() -> None:
+    """Of more than a verification tells apart the claim itself rounds both up."""
+    noise = [0.5 * 40 ** (i * 0.6180339887498949 % 1) for i in range(2100)]
+    rates = [0.002 * 25 ** (i * 0.4142135623730950 % 1) for i in range(2100)]
+    run = NoisySGD(
+        n=1000,
+        batch_size=10,
+        sampling_rate=Schedule(tuple((value, 1) for value in rates)),
+        steps=len(noise),
+        noise_multiplier=Schedule(tuple((value, 1) for value in noise)),
+        release="all",
+    )
+    found = certify(run, 1e-5, bounds=[bound_named("pld_composition")])
+    verdict = verify(found.to_dict())
+    assert verdict.ok, str(verdict)

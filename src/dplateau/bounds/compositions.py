@@ -8,7 +8,8 @@ step sizes and domains, and, since hiding iterates only helps, for any release
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,6 +59,10 @@ _MOST_ALIKE = 24
 _REFINEMENTS = 3
 _FULL_SEARCHES = 24
 _ROUND_UP = 1 + 1e-14
+# Uses that differ in distance and in rate, as many as a verification tells apart; up to so few
+# distances it mixes rates. The finest ratio of a grid for more, and its steps.
+_MOST_USES, _FEW_DISTANCES = 2000, 4
+_FINEST_RATIO, _COARSER = 1e-4, 1.4
 
 
 @dataclass(frozen=True)
@@ -407,7 +412,7 @@ class PldComposition(Accountant):
                 # One removed and one added: no sharper pair is known.
                 return GroupCurve(self.curve(run.replace(neighbors="add_remove"), witness), 2)
             case _:
-                uses = uses_of_one_record(run)
+                uses = _told_apart(uses_of_one_record(run))
                 return LossCurve(tuple((pair_of(use, run), use.count) for use in uses))
 
     def epsilon_over_steps(self, run: Run, delta: float, steps: IntArray) -> FloatArray:
@@ -416,6 +421,31 @@ class PldComposition(Accountant):
             return Bound.epsilon_over_steps(self, run, delta, steps)
         use, counts = uses_over_steps(run, steps)
         return epsilon_over_counts(pair_of(use, run), counts, delta)
+
+
+def _told_apart(uses: Sequence[Use]) -> Sequence[Use]:
+    """Return uses that a verification tells apart in seconds, or larger ones.
+
+    Many distances at one rate, or many rates at few distances, cost next to nothing there. Where
+    both change from step to step, both are rounded up here too: to powers of a ratio below the
+    largest. So what is claimed is what can be derived again.
+    """
+    sampled = [use for use in uses if use.sampling_rate < 1]
+    numbers = np.array([(use.distance, use.sampling_rate) for use in sampled]).reshape(-1, 2)
+    several = [np.unique(column).size for column in numbers.T]
+    few = len(np.unique(numbers, axis=0)) <= _MOST_USES
+    if few or several[0] <= _FEW_DISTANCES or several[1] == 1:
+        return uses
+    logs, ratio = np.log(numbers.max(axis=0) / numbers), _FINEST_RATIO
+    while len(np.unique(np.floor(logs / ratio), axis=0)) > _MOST_USES:
+        ratio *= _COARSER
+    powers = np.exp(-ratio * np.floor(logs / ratio)) * _ROUND_UP
+    raised = numbers.max(axis=0) * np.minimum(powers, 1.0)
+    counts = Counter[tuple[float, float]]()
+    for use, (distance, rate) in zip(sampled, raised.tolist(), strict=True):
+        counts[distance, rate] += use.count
+    rounded = [Use(distance, rate, count) for (distance, rate), count in counts.items()]
+    return [*(use for use in uses if use.sampling_rate == 1), *rounded]
 
 
 def pair_of(use: Use, run: Run) -> DominatingPair:
