@@ -102,7 +102,7 @@ def calm(cluster: Cluster, source: Source) -> dict[str, Any]:
 
 def gone(processes: list[psutil.Process]) -> bool:
     """Return whether processes that were told to end have ended."""
-    return not psutil.wait_procs(processes, timeout=20)[1]
+    return not psutil.wait_procs(processes, timeout=90)[1]
 
 
 def worker_processes() -> list[psutil.Process]:

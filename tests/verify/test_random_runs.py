@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from dplateau.algorithms import (
+    Ball,
     Body,
     Box,
     Checkpoints,
@@ -263,3 +264,43 @@ def test_uses_that_differ_in_noise_and_in_rate_are_confirmed_in_time() -> None:
     found = certify(run, 1e-5, bounds=[bound_named("pld_composition")])
     verdict = verify(found.to_dict())
     assert verdict.ok, str(verdict)
+
+
+def test_many_uses_of_a_group_below_a_cap_are_told_apart() -> None:
+    """Of 273 uses all counted as the cap, below which many a sum stays."""
+    run = NoisySGD(
+        n=418,
+        sampling_rate=0.14662042893416088,
+        steps=933,
+        learning_rate=0.5664630139447514,
+        l2=0.4997276580021698,
+        domain=Ball(0.003380681484142232),
+        loss=LossGeometry(
+            lipschitz=1.2638579413311202, convex=True, smoothness=0.23979917388947483
+        ),
+        iterate_std=0.011444823715841842,
+        release="last",
+        group_size=2,
+    )
+    confirmed(run, "poisson_blocks", 1.21e-8)
+
+
+def test_rates_of_replaced_records_are_mixtures_too() -> None:
+    """Of 2186 rates 600 were told apart, which cost more than the margin."""
+    rates = [0.0016507412861132482 * 0.99911**i for i in range(2186)]
+    run = NoisySGD(
+        n=31686,
+        batch_size=57.923044812097146,
+        sampling_rate=Schedule(tuple((rate, 1) for rate in rates)),
+        steps=len(rates),
+        learning_rate=0.1218250720703203,
+        l2=0.002601789381342567,
+        domain=Body(0.003634435764610334),
+        loss=LossGeometry(
+            lipschitz=1.1001731810128983, convex=False, smoothness=5.858742997401793, saddle=True
+        ),
+        iterate_std=0.016207115988825294,
+        neighbors="replace",
+        release="last",
+    )
+    confirmed(run, "poisson_blocks_replace", 1.4e-5)

@@ -49,6 +49,7 @@ from dplateau.verify.coins import (
     fewer_atoms,
 )
 from dplateau.verify.composed import Curve, Rows
+from dplateau.verify.compositions import pairs_of_uses
 from dplateau.verify.pairs import BlockPair, GaussianPair, LossPair, SampledPair
 from dplateau.verify.precise import MP, Precise, binomial_tail, up
 from dplateau.verify.walks import step_losses
@@ -417,16 +418,21 @@ def _single_pairs(
 ) -> list[tuple[LossPair, int]]:
     """Return the pairs of steps whose own noise hides their own use, equal ones together."""
     counted: dict[tuple[float, float], int] = {}
+
+    def pair_at(size: float, rate: float) -> LossPair:
+        return single_pair(size, rate, split, rarest)
+
     for stretch, log, count in _pieces(stretches, 0, singles):
         alive = 0 if math.isinf(log) else 1 if math.isinf(stretch.log_c) else count
         size = (stretch.reach / stretch.nu * _UP, stretch.rate)
         counted[size] = counted.get(size, 0) + alive
-    counted = fewer_uses(counted) if split == (1, 0) else fewer_uses(counted, _MOST_SINGLES)
-    return [
-        (single_pair(size, rate, split, rarest), count)
-        for (size, rate), count in counted.items()
-        if count
-    ]
+    counted = {use: count for use, count in counted.items() if count}
+    if split == (1, 0):
+        return pairs_of_uses(counted, pair_at)
+    if split == (1, 1):
+        # Each law is one coin's, so that its rate mixes it too.
+        return pairs_of_uses(counted, pair_at, _MOST_SINGLES)
+    return [(pair_at(*use), count) for use, count in fewer_uses(counted, _MOST_SINGLES).items()]
 
 
 def single_pair(size: float, rate: float, split: tuple[int, int], rarest: float) -> LossPair:

@@ -43,7 +43,7 @@ _MOST_RECORDS = 10**6
 _MOST_VALUES = 5000
 # Steps of different sizes that are composed each on its own: rounding up fewer of a schedule that
 # spreads fortyfold costs more than the margin of honest claims.
-_MOST_USES = 2000
+MOST_USES = 2000
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def joined(blocks: Blocks) -> Blocks:
 
 
 def fewer_uses(
-    counted: dict[tuple[float, float], int], most: int = _MOST_USES
+    counted: dict[tuple[float, float], int], most: int = MOST_USES
 ) -> dict[tuple[float, float], int]:
     """Return uses (distance, sampling rate) with their counts, few enough to be told apart.
 

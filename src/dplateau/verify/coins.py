@@ -33,7 +33,7 @@ _CHUNK = 1_000_000
 _CELLS, _FINER = 500, 4
 _TERMS_BELOW_A_CAP = 8e6
 # Up to so many uses on average, below a cap, each is rounded up to a grid, whose cells are merged.
-_FEW_USES, _CELLS_PER_USE, _MOST_LATTICE, _ATOMS = 200.0, 1200, 60000, 1200
+_FEW_USES, _CELLS_PER_USE, _MOST_LATTICE, _ATOMS = 1000.0, 1200, 60000, 1200
 # A law that is below its cap with a chance of e^-7 counts as never below it.
 _UNLIKELY = 7.0
 

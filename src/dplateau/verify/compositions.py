@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from dplateau.algorithms import (
     refuse_batches,
 )
 from dplateau.verify.cases import (
+    MOST_USES,
     ROUNDED,
     Blocks,
     Case,
@@ -145,27 +148,32 @@ def _pairs(case: Case) -> list[tuple[LossPair, int]]:
             squares.append(count * distance**2)
         else:
             counted[distance, rate] = counted.get((distance, rate), 0) + count
-    pairs = _sampled_pairs(case, counted)
+    pairs = pairs_of_uses(counted, partial(_pair, case))
     if squares:
         pairs.append((GaussianPair(math.sqrt(math.fsum(squares)) * ROUNDED), 1))
     return pairs
 
 
-def _sampled_pairs(
-    case: Case, counted: dict[tuple[float, float], int]
+def pairs_of_uses(
+    counted: dict[tuple[float, float], int],
+    pair_at: Callable[[float, float], LossPair],
+    most: int = MOST_USES,
 ) -> list[tuple[LossPair, int]]:
     """Return the pairs of sampled uses; many rates are mixtures of few, as law by law they are."""
     distances = len({distance for distance, _ in counted})
     if len(counted) <= _MOST_RATES or distances > _FEW_DISTANCES:
-        return [(_pair(case, *use), count) for use, count in fewer_uses(counted).items()]
+        return [(pair_at(*use), count) for use, count in fewer_uses(counted, most).items()]
     alike: dict[float, list[tuple[float, int]]] = {}
     for (distance, rate), count in sorted(fewer_uses(counted, _MOST_MIXED).items()):
         alike.setdefault(distance, []).append((rate, count))
     pairs: list[tuple[LossPair, int]] = []
     for distance, rates in alike.items():
+        if len(rates) == 1:
+            pairs += [(pair_at(distance, rate), count) for rate, count in rates]
+            continue
         knots = np.geomspace(rates[0][0], rates[-1][0], 1 + _MOST_RATES // distances)
         knots[-1] = rates[-1][0]
-        ends = [_pair(case, distance, float(rate)) for rate in knots]
+        ends = [pair_at(distance, float(rate)) for rate in knots]
         for rate, count in rates:
             i = min(max(int(np.searchsorted(knots, rate)), 1), knots.size - 1)
             # A rounding towards the likelier end.
